@@ -1,0 +1,268 @@
+"""`ptoa inspect SOURCE`: a table of blocks as they nest, or the spec as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from papertoanything.cli.link import print_link
+from papertoanything.cli.source import Subject, add_source, read_source
+from papertoanything.cli.table import Column, render
+from papertoanything.show import link_for
+from ptoa_core.errors import SettingError
+from ptoa_core.jsontext import dumps
+from ptoa_core.runs import RunFile
+from ptoa_core.terminal import shown
+from ptoa_core.validate import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from papertoanything.cli.console import Console
+    from ptoa_core.frames import TraceFrame
+    from ptoa_core.spec import Block, ModelSpec
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "HELP", "Row", "add_arguments", "nested", "run"]
+
+HELP = "print a table of the model's blocks"
+DESCRIPTION = (
+    "Print a model's blocks as they nest: kind, shape of the output, number of parameters, settings and "
+    "inputs. The table fits the terminal; --json has everything."
+)
+EXAMPLES = """\
+  ptoa inspect model.py:GPT --input-shape 1,64
+  ptoa inspect model.py:GPT --depth 1
+  ptoa inspect model.py:GPT --filter attention
+  ptoa inspect pta-runs/GPT-20250101-120000.pta
+  ptoa inspect model.py:GPT --json > spec.json"""
+
+_CELL_CHARS = 200  # of a stranger's text; more is never shown in a table
+_INDENT_MAX = 12
+_PROBLEMS_SHOWN = 5
+
+_COLUMNS = (
+    Column("block", 4, 0, "bold"),
+    Column("kind", 4, 1, "cyan"),
+    Column("label", 6, 2),
+    Column("shape", 5, 4),
+    Column("count", 5, 3),
+    Column("params", 6, 5, "dim"),
+    Column("inputs", 4, 6, "dim"),
+)
+# These have columns of their own, or say nothing that a reader of the table would miss.
+_OWN_COLUMN = {"shape", "paramCount"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A block at its place: how deep it is nested, and how many blocks lie in it."""
+
+    depth: int
+    block: Block
+    inside: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the subcommand takes."""
+    add_source(parser)
+    parser.add_argument("--json", action="store_true", help="print the spec as JSON instead of a table")
+    parser.add_argument(
+        "--link", action="store_true", help="also print the link (after JSON, on standard error)"
+    )
+    parser.add_argument("--depth", metavar="N", type=_depth, help="show blocks nested at most N deep")
+    parser.add_argument(
+        "--filter",
+        metavar="TEXT",
+        help="show blocks whose id, kind or label holds TEXT, or matches it where it has * or ?",
+    )
+
+
+def _depth(text: str) -> int:
+    """A nesting depth, from 0 on."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number from 0 on")
+    return int(text)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print the table, or the JSON."""
+    subject = read_source(args, console, record=False)
+    _report_problems(subject.spec, console)
+    if args.json:
+        console.json(subject.spec.to_json(indent=2))
+        if args.link:
+            console.note(link_for(subject.spec))
+        return 0
+    _print_table(subject, args, console)
+    for line in _summary(subject):
+        console.line(line)
+    if args.link:
+        print_link(subject.spec, console)
+    return 0
+
+
+def _report_problems(spec: ModelSpec, console: Console) -> None:
+    """Say what is odd about the spec; it is shown all the same."""
+    problems = validate(spec)
+    for problem in problems[:_PROBLEMS_SHOWN]:
+        console.note(f"{problem.where}: {problem.message}", "warning")
+    if len(problems) > _PROBLEMS_SHOWN:
+        console.note(f"and {len(problems) - _PROBLEMS_SHOWN:,} more like these", "warning")
+
+
+def _print_table(subject: Subject, args: argparse.Namespace, console: Console) -> None:
+    """The rows that were asked for."""
+    rows = nested(subject.spec.blocks)
+    if args.filter is not None:
+        rows = _filtered(rows, args.filter)
+        if not rows:
+            raise SettingError(f"no block of {shown(subject.spec.name)} matches {shown(args.filter)}")
+    if args.depth is not None:
+        rows = [row for row in rows if row.depth <= args.depth]
+    shapes = _shapes(subject.trace)
+    cells = [[console.plain(cell) for cell in _cells(row, shapes, args.depth)] for row in rows]
+    mark = "…" if console.plain("…") == "…" else "..."
+    for line in render(_COLUMNS, cells, console.width, console.style, mark):
+        console.write(line + "\n")
+    console.line()
+
+
+def nested(blocks: Sequence[Block]) -> list[Row]:
+    """The blocks in the order of the forward pass, each container before what lies in it.
+
+    Blocks whose group is missing, is no container, or lies in itself stand at the top level.
+
+    Example:
+        >>> from papertoanything.spec import Block
+        >>> [row.depth for row in nested([Block("g0", "group"), Block("l0", "linear", group="g0")])]
+        [0, 1]
+    """
+    children, roots = _children(blocks)
+    rows: list[Row] = []
+    seen: set[int] = set()
+    for start in (roots, blocks):  # the second pass finds those in a circle of groups
+        stack = [(0, block) for block in reversed(start) if id(block) not in seen]
+        while stack:
+            depth, block = stack.pop()
+            if id(block) in seen:
+                continue
+            seen.add(id(block))
+            inside = children.get(block.id, []) if block.kind == "group" else []
+            rows.append(Row(depth, block, len(inside)))
+            stack.extend((depth + 1, child) for child in reversed(inside))
+    return rows
+
+
+def _children(blocks: Sequence[Block]) -> tuple[dict[str, list[Block]], list[Block]]:
+    """Blocks by container, and those in none, both in the order of the forward pass."""
+    containers = {block.id: block for block in blocks if block.kind == "group"}
+    first = _first_run(blocks, containers)
+    children: dict[str, list[Block]] = defaultdict(list)
+    roots: list[Block] = []
+    for block in sorted(blocks, key=lambda b: first.get(b.id, len(blocks))):
+        if block.group in containers and block.group != block.id:
+            children[str(block.group)].append(block)
+        else:
+            roots.append(block)
+    return children, roots
+
+
+def _first_run(blocks: Sequence[Block], containers: Mapping[str, Block]) -> dict[str, int]:
+    """For each block the place of the first one that runs in it; containers stand first in a spec."""
+    named = {block.group for block in blocks}
+    first: dict[str, int] = {}
+    for place, block in enumerate(blocks):
+        if block.id in containers and block.id in named:
+            continue
+        at: Block | None = block
+        while at is not None and at.id not in first:  # also ends a circle of groups
+            first[at.id] = place
+            at = containers.get(at.group or "")
+    return first
+
+
+def _filtered(rows: Sequence[Row], wanted: str) -> list[Row]:
+    """The rows that match, and the containers that they lie in."""
+    kept: list[Row] = []
+    wanted = wanted.lower()
+    around = 0  # going backwards, the next row shallower than this holds the row kept last
+    for row in reversed(rows):
+        if row.depth < around or _matches(row.block, wanted):
+            kept.append(row)
+            around = row.depth
+    return kept[::-1]
+
+
+def _matches(block: Block, wanted: str) -> bool:
+    """Whether the block's id, kind or label does."""
+    texts = [text.lower() for text in (block.id, block.kind, block.label or "")]
+    if any(char in wanted for char in "*?"):
+        return any(fnmatch.fnmatchcase(text, wanted) for text in texts)
+    return any(wanted in text for text in texts)
+
+
+def _shapes(trace: TraceFrame | None) -> dict[str, list[int]]:
+    """Output shapes of a recorded forward pass, by block id."""
+    tensors = trace.tensors if trace is not None else []
+    return {key[: -len(":out")]: t.shape for t in tensors if (key := t.key).endswith(":out")}
+
+
+def _cells(row: Row, shapes: Mapping[str, list[int]], depth: int | None) -> list[str]:
+    """The cells of one block, in the order of `_COLUMNS`; text as it stands in the spec."""
+    block = row.block
+    params = block.params.to_dict()
+    hidden = row.inside if depth is not None and row.depth == depth else 0
+    return [
+        "  " * min(row.depth, _INDENT_MAX) + block.id[:_CELL_CHARS],
+        block.kind[:_CELL_CHARS],
+        (block.label or "")[:_CELL_CHARS] + (f" +{hidden:,} inside" if hidden else ""),
+        _numbers(shapes.get(block.id, params.get("shape"))),
+        _number(params.get("paramCount")),
+        " ".join(_settings(params))[:_CELL_CHARS],
+        " ".join(block.inputs[:20])[:_CELL_CHARS],
+    ]
+
+
+def _settings(params: Mapping[str, object]) -> Iterator[str]:
+    """`key=value` for each param without a column of its own."""
+    for key, value in list(params.items())[:40]:
+        if key not in _OWN_COLUMN:
+            text = value[:_CELL_CHARS] if isinstance(value, str) else dumps(value)[:_CELL_CHARS]
+            yield f"{key[:_CELL_CHARS]}={text}"
+
+
+def _numbers(shape: object) -> str:
+    """A shape as `1,64`, the way --input-shape is written."""
+    return ",".join(str(n) for n in shape[:16]) if isinstance(shape, (list, tuple)) else ""
+
+
+def _number(count: object) -> str:
+    """A count with thousands apart."""
+    return f"{count:,}" if isinstance(count, int) and not isinstance(count, bool) else ""
+
+
+def _summary(subject: Subject) -> Iterator[str]:
+    """What the table does not say: size, output, origin, and what else the file holds."""
+    spec = subject.spec
+    origin = f"{spec.origin.kind} {spec.origin.source or ''}".strip()
+    count = len(spec.blocks)
+    yield f"{spec.name}: {count:,} block{'s' if count != 1 else ''}, output {spec.output}, origin {origin}"
+    if subject.trace is not None:
+        yield f"trace: step {subject.trace.step}, {len(subject.trace.tensors):,} tensors"
+    if subject.run is not None:
+        yield _run_summary(subject.run)
+
+
+def _run_summary(path: str) -> str:
+    """How much of a run there is: frames, steps, the last loss that is known."""
+    _, frames = RunFile.read(path)
+    if not frames:
+        return "run: no frames"
+    count = len(frames)
+    text = f"run: {count:,} frame{'s' if count != 1 else ''}, steps {frames[0].step} to {frames[-1].step}"
+    losses = (frame.loss for frame in reversed(frames))
+    loss = next((loss for loss in losses if loss is not None), None)
+    return text if loss is None else f"{text}, last loss {loss:.6g}"

@@ -1,0 +1,84 @@
+/** Reads a .pta file, a run file or a bare spec, told apart by what is in it (FORMATS.md, section 6). */
+import { FormatError, quote } from "./errors";
+import { checkHealthFrame, checkTraceFrame, type HealthFrame, type TraceFrame } from "./frames";
+import { isObject, parseJson, type Json, type JsonObject } from "./json";
+import { MAX_FILE_BYTES, MAX_LINE_BYTES } from "./limits";
+import { readLines, type Line } from "./lines";
+import { checkSpec, type Spec } from "./spec";
+
+/** What a file gives, in its order: the model first, then a trace or the frames of a run, and warnings. */
+export type FilePart =
+  | { kind: "model"; file: "pta" | "run" | "spec"; spec: Spec }
+  | { kind: "trace"; trace: TraceFrame }
+  | { kind: "frame"; frame: HealthFrame }
+  | { kind: "warning"; text: string };
+
+const CUT_SHORT = "The last line was cut short, as after a crash, and is left out.";
+
+/** Yields the parts in batches, each the work of one chunk of the file, so that a caller can paint between them. */
+export async function* readParts(stream: ReadableStream<Uint8Array>, what: string): AsyncGenerator<FilePart[]> {
+  const whole: string[] = [];
+  let size = 0;
+  let isRun = false;
+  for await (const batch of readLines(stream, MAX_FILE_BYTES, what)) {
+    const parts: FilePart[] = [];
+    for (const line of batch) {
+      if (!isRun && !whole.length) {
+        const header = runHeader(line, what);
+        if (header) parts.push({ kind: "model", file: "run", spec: specOf(header, what) });
+        isRun = header !== null;
+        if (isRun) continue;
+      }
+      if (isRun) parts.push(...runLine(line, what));
+      else if ((size += line.text.length) > MAX_FILE_BYTES) throw new FormatError("file", `${what} is larger than ${MAX_FILE_BYTES / 2 ** 20} MiB.`);
+      else whole.push(line.text);
+    }
+    if (parts.length) yield parts;
+  }
+  if (!isRun) yield documentParts(whole.join("\n"), what);
+}
+
+/** The first line as the header of a run file, or null when the file is something else. */
+function runHeader(line: Line, what: string): JsonObject | null {
+  // A cheap look first: the only line of a large .pta is read once, as a document.
+  if (!/"pta-run"/.test(line.text.slice(0, 4096)) && !/"event"\s*:/.test(line.text.slice(0, 200))) return null;
+  const header = parseJson(line.text, { what: `Line 1 of ${what}` });
+  if (!isObject(header)) return null;
+  if (header.event !== undefined) throw new FormatError("file", `${what} has no header: its first line must be that of a run file.`);
+  return header.protocol === "pta-run" ? header : null;
+}
+
+function runLine(line: Line, what: string): FilePart[] {
+  if (!line.text.trim()) return [];
+  if (line.text.length > MAX_LINE_BYTES) throw new FormatError("file", `Line ${line.number} of ${what} is longer than ${MAX_LINE_BYTES / 2 ** 20} MiB.`);
+  try {
+    const value = parseJson(line.text, { what: `Line ${line.number} of ${what}` });
+    if (!isObject(value) || typeof value.event !== "string") throw new FormatError("file", `Line ${line.number} of ${what} is no event.`);
+    return value.event === "health" ? [{ kind: "frame", frame: checkHealthFrame(value.data ?? null) }] : [];
+  } catch (error) {
+    if (!line.ended) return [{ kind: "warning", text: CUT_SHORT }];
+    throw error;
+  }
+}
+
+function documentParts(text: string, what: string): FilePart[] {
+  if (!text.trim()) throw new FormatError("json", `${what} is empty; a .pta, a run file or a spec was expected.`);
+  const value = parseJson(text, { what });
+  if (!isObject(value)) throw new FormatError("file", `${what} holds no JSON object; a .pta, a run file or a spec was expected.`);
+  if (value.protocol === "pta-run") return [{ kind: "model", file: "run", spec: specOf(value, what) }];
+  if (value.protocol === "pta-file") return ptaParts(value, what);
+  if (value.protocol !== undefined) throw new FormatError("file", `${what} has the protocol ${quote(value.protocol)}, which this page does not know.`);
+  return [{ kind: "model", file: "spec", spec: checkSpec(value) }];
+}
+
+function specOf(value: JsonObject, what: string): Spec {
+  if (value.v !== 1) throw new FormatError("file", `${what} is of version ${quote(value.v)}; this page reads version 1.`);
+  if (value.spec === undefined) throw new FormatError("file", `${what} holds no "spec".`);
+  return checkSpec(value.spec);
+}
+
+function ptaParts(value: JsonObject, what: string): FilePart[] {
+  const parts: FilePart[] = [{ kind: "model", file: "pta", spec: specOf(value, what) }];
+  if (value.trace !== undefined) parts.push({ kind: "trace", trace: checkTraceFrame(value.trace as Json) });
+  return parts;
+}

@@ -1,0 +1,231 @@
+/** The canvas: keeps a scene and a camera, paints when asked, and turns pointer and keys into pans, zooms and picks. */
+import type { LevelMemo } from "../layout/nest";
+import type { Outline } from "../model/outline";
+import { shownAs } from "../model/view";
+import { theme } from "../ui/theme";
+import { fitAll, fitFirst, panBy, reveal, zoomAt, type Camera, type Size } from "./camera";
+import { DETAIL_FONT, drawScene, TITLE_FONT, wirePaths, type WirePath } from "./draw";
+import { boxAt, buildScene, type Measure, type Scene } from "./scene";
+
+export interface GraphEvents {
+  pick(id: string | null): void;
+  toggle(id: string): void;
+}
+
+const CLICK_SLACK = 5;
+const KEY_PAN = 60;
+const KEY_ZOOM = 1.25;
+/** Titles have their chevron within this distance of the left edge. */
+const CHEVRON_WIDTH = 22;
+
+export class GraphView {
+  private readonly context: CanvasRenderingContext2D;
+  private readonly measure: Measure;
+  private memo: LevelMemo = new Map();
+  private outline: Outline | null = null;
+  private open: ReadonlySet<string> = new Set();
+  private scene: Scene | null = null;
+  private wires: WirePath[] = [];
+  private camera: Camera = { zoom: 1, x: 0, y: 0 };
+  private screen: Size = { width: 0, height: 0 };
+  private selected: string | null = null;
+  private framePending = false;
+  /** The camera follows a fit until the reader moves it. */
+  private fitted: "first" | "all" | null = "first";
+  private readonly pointers = new Map<number, { x: number; y: number }>();
+  private travelled = 0;
+
+  constructor(
+    private readonly canvas: HTMLCanvasElement,
+    private readonly events: GraphEvents,
+  ) {
+    this.context = canvas.getContext("2d")!;
+    this.measure = { title: this.widthIn(TITLE_FONT), detail: this.widthIn(DETAIL_FONT) };
+    canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    canvas.addEventListener("pointerdown", (event) => this.pointerDown(event));
+    canvas.addEventListener("pointermove", (event) => this.pointerMove(event));
+    canvas.addEventListener("pointerup", (event) => this.pointerUp(event));
+    canvas.addEventListener("pointercancel", (event) => this.pointers.delete(event.pointerId));
+    canvas.addEventListener("dblclick", (event) => this.doubleClick(event));
+    canvas.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /** Number of boxes drawn. */
+  get count(): number {
+    return this.scene?.boxes.length ?? 0;
+  }
+
+  show(outline: Outline, open: ReadonlySet<string>): void {
+    const isSame = outline === this.outline;
+    const anchor = isSame ? this.anchor(open) : null;
+    if (!isSame) {
+      this.memo = new Map();
+      this.fitted = "first";
+    }
+    this.outline = outline;
+    this.open = open;
+    this.scene = buildScene(outline, open, this.measure, this.memo);
+    this.wires = wirePaths(this.scene);
+    if (anchor) this.hold(anchor);
+    this.refit();
+    this.request();
+  }
+
+  /** Marks a block, or the folded group around it, and brings it onto the screen. */
+  select(id: string | null): void {
+    this.selected = id === null || !this.outline ? null : shownAs(this.outline, this.open, id);
+    const box = this.selected === null ? undefined : this.scene?.byId.get(this.selected);
+    if (box && this.screen.width > 0) this.camera = reveal(this.camera, box, this.screen);
+    this.request();
+  }
+
+  resize(width: number, height: number): void {
+    if (width === this.screen.width && height === this.screen.height) return;
+    this.screen = { width, height };
+    this.refit();
+    this.request();
+  }
+
+  fit(): void {
+    this.fitted = "all";
+    this.refit();
+    this.request();
+  }
+
+  zoom(factor: number): void {
+    this.move(zoomAt(this.camera, factor, this.screen.width / 2, this.screen.height / 2));
+  }
+
+  /** Asks for a paint with the next display frame. */
+  request(): void {
+    if (this.framePending) return;
+    this.framePending = true;
+    requestAnimationFrame(() => {
+      this.framePending = false;
+      this.paint();
+    });
+  }
+
+  private widthIn(font: string): (text: string) => number {
+    return (text) => {
+      this.context.font = font;
+      return this.context.measureText(text).width;
+    };
+  }
+
+  private paint(): void {
+    const { width, height } = this.screen;
+    if (!this.scene || width === 0) return;
+    const ratio = devicePixelRatio;
+    const [pixelWidth, pixelHeight] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (this.canvas.width !== pixelWidth) this.canvas.width = pixelWidth;
+    if (this.canvas.height !== pixelHeight) this.canvas.height = pixelHeight;
+    const { scene, wires, camera, screen, selected } = this;
+    drawScene(this.context, { scene, wires, camera, screen, selected, colours: theme() }, ratio);
+  }
+
+  private refit(): void {
+    if (!this.scene || this.screen.width === 0 || !this.fitted) return;
+    this.camera = (this.fitted === "all" ? fitAll : fitFirst)(this.scene, this.screen);
+  }
+
+  private move(camera: Camera): void {
+    this.fitted = null;
+    this.camera = camera;
+    this.request();
+  }
+
+  /** The group that was opened or folded: it stays where it is while everything round it moves. */
+  private anchor(open: ReadonlySet<string>): { id: string; x: number; y: number } | null {
+    const changed = [...open].find((id) => !this.open.has(id)) ?? [...this.open].find((id) => !open.has(id));
+    const box = changed === undefined ? undefined : this.scene?.byId.get(changed);
+    return box ? { id: box.id, x: box.x, y: box.y } : null;
+  }
+
+  private hold({ id, x, y }: { id: string; x: number; y: number }): void {
+    const box = this.scene!.byId.get(id);
+    if (!box) return;
+    this.fitted = null;
+    this.camera = panBy(this.camera, (x - box.x) * this.camera.zoom, (y - box.y) * this.camera.zoom);
+  }
+
+  private place(event: MouseEvent): { x: number; y: number } {
+    const { left, top } = this.canvas.getBoundingClientRect();
+    return { x: event.clientX - left, y: event.clientY - top };
+  }
+
+  private boxUnder(event: MouseEvent): { id: string; isGroup: boolean; onChevron: boolean } | null {
+    if (!this.scene) return null;
+    const { x, y } = this.place(event);
+    const { zoom } = this.camera;
+    const drawingX = (x - this.camera.x) / zoom;
+    const drawingY = (y - this.camera.y) / zoom;
+    const box = boxAt(this.scene, drawingX, drawingY);
+    if (!box) return null;
+    const onTitle = !box.open || drawingY <= box.y + 28;
+    return { id: box.id, isGroup: box.isGroup, onChevron: box.isGroup && onTitle && drawingX <= box.x + CHEVRON_WIDTH };
+  }
+
+  private wheel(event: WheelEvent): void {
+    event.preventDefault();
+    const { x, y } = this.place(event);
+    const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
+    // A pinch on a touchpad arrives as a wheel with the control key.
+    if (event.ctrlKey || event.metaKey) this.move(zoomAt(this.camera, Math.exp(-event.deltaY * lines * 0.01), x, y));
+    else this.move(panBy(this.camera, -event.deltaX * lines, -event.deltaY * lines));
+  }
+
+  private pointerDown(event: PointerEvent): void {
+    this.canvas.setPointerCapture(event.pointerId);
+    if (this.pointers.size === 0) this.travelled = 0;
+    this.pointers.set(event.pointerId, this.place(event));
+  }
+
+  private pointerMove(event: PointerEvent): void {
+    const before = this.pointers.get(event.pointerId);
+    if (!before) {
+      const under = this.boxUnder(event);
+      this.canvas.style.cursor = under ? "pointer" : "grab";
+      return;
+    }
+    const now = this.place(event);
+    const other = [...this.pointers].find(([id]) => id !== event.pointerId)?.[1];
+    this.pointers.set(event.pointerId, now);
+    this.travelled += Math.hypot(now.x - before.x, now.y - before.y);
+    if (this.travelled <= CLICK_SLACK) return;
+    if (!other) return this.move(panBy(this.camera, now.x - before.x, now.y - before.y));
+    const apart = (point: { x: number; y: number }): number => Math.hypot(point.x - other.x, point.y - other.y) || 1;
+    this.move(zoomAt(this.camera, apart(now) / apart(before), (now.x + other.x) / 2, (now.y + other.y) / 2));
+  }
+
+  private pointerUp(event: PointerEvent): void {
+    const wasDown = this.pointers.delete(event.pointerId);
+    if (!wasDown || this.pointers.size > 0 || this.travelled > CLICK_SLACK) return;
+    const under = this.boxUnder(event);
+    if (under?.onChevron) this.events.toggle(under.id);
+    else this.events.pick(under?.id ?? null);
+  }
+
+  private doubleClick(event: MouseEvent): void {
+    const under = this.boxUnder(event);
+    if (under?.isGroup && !under.onChevron) this.events.toggle(under.id);
+  }
+
+  private key(event: KeyboardEvent): void {
+    const keys: Record<string, () => void> = {
+      ArrowLeft: () => this.move(panBy(this.camera, KEY_PAN, 0)),
+      ArrowRight: () => this.move(panBy(this.camera, -KEY_PAN, 0)),
+      ArrowUp: () => this.move(panBy(this.camera, 0, KEY_PAN)),
+      ArrowDown: () => this.move(panBy(this.camera, 0, -KEY_PAN)),
+      "+": () => this.zoom(KEY_ZOOM),
+      "=": () => this.zoom(KEY_ZOOM),
+      "-": () => this.zoom(1 / KEY_ZOOM),
+      "0": () => this.fit(),
+      Enter: () => this.selected !== null && this.events.toggle(this.selected),
+    };
+    const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : keys[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+}

@@ -1,0 +1,88 @@
+/** The visible blocks as boxes and wires, laid out and ready to draw. */
+import { nest, type Box, type LevelMemo } from "../layout/nest";
+import type { Point } from "../layout/words";
+import { fit } from "../model/text";
+import { visibleView, type View, type VisibleItem } from "../model/view";
+import type { Outline } from "../model/outline";
+
+export interface SceneBox extends Box {
+  id: string;
+  kind: string;
+  title: string;
+  detail: string;
+  depth: number;
+  /** A group that is open is a frame round others; one that is folded can be opened. */
+  open: boolean;
+  isGroup: boolean;
+}
+
+export interface SceneWire {
+  points: Point[];
+  residual: boolean;
+  source: string;
+  target: string;
+}
+
+export interface Scene {
+  boxes: SceneBox[];
+  byId: Map<string, SceneBox>;
+  wires: SceneWire[];
+  width: number;
+  height: number;
+}
+
+export interface Measure {
+  title: (text: string) => number;
+  detail: (text: string) => number;
+}
+
+const MIN_WIDTH = 92;
+const MAX_TEXT = 190;
+const SIDE = 12;
+const CHEVRON = 14;
+const HEIGHT = 26;
+const HEIGHT_WITH_DETAIL = 40;
+
+export function buildScene(outline: Outline, open: ReadonlySet<string>, measure: Measure, memo: LevelMemo): Scene {
+  const view = visibleView(outline, open);
+  const labels = view.items.map((visible) => labelOf(visible, measure));
+  const nodes = view.items.map(({ item, parent, open }, i) => ({ id: item.id, parent, open, width: labels[i]!.width, height: labels[i]!.height }));
+  const edges = view.edges.map(({ source, target, residual }) => ({ source, target, aside: residual }));
+  const laid = nest(nodes, edges, memo);
+  const boxes = view.items.map(({ item, depth, open }, i): SceneBox => ({
+    ...laid.boxes.get(item.id)!, id: item.id, kind: item.kind, depth, open, isGroup: item.children.length > 0,
+    title: labels[i]!.title, detail: labels[i]!.detail,
+  }));
+  const { width, height } = laid;
+  return { boxes, byId: new Map(boxes.map((box) => [box.id, box])), wires: wiresOf(view, laid.paths), width, height };
+}
+
+interface Label {
+  title: string;
+  detail: string;
+  width: number;
+  height: number;
+}
+
+function labelOf({ item, open }: VisibleItem, measure: Measure): Label {
+  const title = fit(item.title, MAX_TEXT, measure.title);
+  const room = open ? Math.max(0, MAX_TEXT - measure.title(title)) : MAX_TEXT;
+  const detail = fit(item.detail, room, measure.detail);
+  const chevron = item.children.length ? CHEVRON : 0;
+  const titleWidth = measure.title(title);
+  const detailWidth = measure.detail(detail);
+  const text = open ? titleWidth + 8 + detailWidth : Math.max(titleWidth, detailWidth);
+  const width = Math.max(open ? 0 : MIN_WIDTH, Math.ceil(text + chevron + 2 * SIDE));
+  return { title, detail, width, height: detail && !open ? HEIGHT_WITH_DETAIL : HEIGHT };
+}
+
+const wiresOf = (view: View, paths: Point[][]): SceneWire[] =>
+  view.edges
+    .map(({ residual, source, target }, i) => ({ residual, source, target, points: paths[i]! }))
+    .filter((wire) => wire.points.length > 1);
+
+/** The innermost box at a point of the drawing. */
+export function boxAt(scene: Scene, x: number, y: number): SceneBox | null {
+  const inside = (box: SceneBox): boolean => x >= box.x && x <= box.x + box.width && y >= box.y && y <= box.y + box.height;
+  return scene.boxes.findLast(inside) ?? null;
+}

@@ -1,0 +1,166 @@
+/** The blocks of a spec as a tree in the order of execution, with equal neighbours gathered under one item. */
+import type { Block, Spec } from "../formats/spec";
+import { summary } from "./kinds";
+import { plain } from "./text";
+
+export interface OutlineItem {
+  id: string;
+  kind: string;
+  title: string;
+  detail: string;
+  parent: string | null;
+  children: string[];
+  /** The spec's block; null for an item that stands for equal layers in a row. */
+  block: Block | null;
+}
+
+export interface Outline {
+  items: Map<string, OutlineItem>;
+  roots: string[];
+  edges: { source: string; target: string; residual: boolean }[];
+}
+
+/** Fewer equal groups in a row are shown one by one. */
+const FEWEST_REPEATS = 3;
+const DOTTED_LABEL = /^(.*) \(([^()]*)\)$/s;
+
+export function buildOutline(spec: Spec): Outline {
+  const items = new Map(spec.blocks.map((block) => [block.id, itemOf(block)]));
+  const outline: Outline = { items, roots: [], edges: edgesOf(spec) };
+  const upwards = childrenFirst(spec.blocks);
+  hangUp(spec.blocks, upwards, outline);
+  gatherRepeats(outline, signatures(upwards, items));
+  shortenTitles(outline);
+  return outline;
+}
+
+/** Path and class of a container's label `dotted.path (ClassName)`. */
+function splitLabel(block: Block): { path: string; className: string } {
+  const label = block.label ?? "";
+  const match = DOTTED_LABEL.exec(label);
+  return match ? { path: match[1]!, className: match[2]! } : { path: label, className: "" };
+}
+
+function itemOf(block: Block): OutlineItem {
+  const { path, className } = splitLabel(block);
+  return {
+    id: block.id, kind: block.kind, parent: block.group ?? null, children: [], block,
+    title: plain(path || block.kind), detail: className ? plain(className) : summary(block),
+  };
+}
+
+/** Every block after all blocks inside it. */
+function childrenFirst(blocks: readonly Block[]): Block[] {
+  const byId = new Map(blocks.map((block) => [block.id, block]));
+  const depths = new Map<string, number>();
+  const depthOf = (block: Block): number => {
+    const chain: Block[] = [];
+    for (let at: Block | undefined = block; at && !depths.has(at.id); at = byId.get(at.group ?? "")) chain.push(at);
+    for (const link of chain.reverse()) depths.set(link.id, link.group === undefined ? 0 : depths.get(link.group)! + 1);
+    return depths.get(block.id)!;
+  };
+  const deepest = blocks.map((block) => ({ block, depth: depthOf(block) })).sort((a, b) => b.depth - a.depth);
+  return deepest.map(({ block }) => block);
+}
+
+/** Fills in children and roots, siblings by what runs first inside them. */
+function hangUp(blocks: readonly Block[], upwards: readonly Block[], outline: Outline): void {
+  const isContainer = new Set(blocks.map((block) => block.group));
+  const first = new Map<string, number>();
+  blocks.forEach((block, index) => first.set(block.id, isContainer.has(block.id) ? Infinity : index));
+  for (const { id, group } of upwards) if (group !== undefined) first.set(group, Math.min(first.get(group)!, first.get(id)!));
+  for (const { id, group } of blocks) (group === undefined ? outline.roots : outline.items.get(group)!.children).push(id);
+  const inOrder = (a: string, b: string): number => first.get(a)! - first.get(b)!;
+  outline.roots.sort(inOrder);
+  for (const item of outline.items.values()) item.children.sort(inOrder);
+}
+
+/** A number for each block, equal for blocks that are built alike inside. */
+function signatures(upwards: readonly Block[], items: ReadonlyMap<string, OutlineItem>): Map<string, number> {
+  const numbers = new Map<string, number>();
+  const known = new Map<string, number>();
+  for (const block of upwards) {
+    const { children } = items.get(block.id)!;
+    const text = children.length
+      ? JSON.stringify([splitLabel(block).className, children.map((id) => numbers.get(id))])
+      : JSON.stringify([block.kind, block.kind === "group" ? block.label : "", block.inputs.length, ownParams(block)]);
+    if (!known.has(text)) known.set(text, known.size);
+    numbers.set(block.id, known.get(text)!);
+  }
+  return numbers;
+}
+
+/** Parameters without those that name other blocks. */
+function ownParams(block: Block): Block["params"] {
+  const { tiedTo: _tied, sharedWith: _shared, ...params } = block.params;
+  return params;
+}
+
+/** Puts each run of equal neighbouring groups under one new item. */
+function gatherRepeats(outline: Outline, signature: ReadonlyMap<string, number>): void {
+  const parents = [null, ...[...outline.items.values()].filter((item) => item.children.length)];
+  for (const parent of parents) {
+    const siblings = parent ? parent.children : outline.roots;
+    const gathered = runsOf(siblings, (id) => (outline.items.get(id)!.children.length ? signature.get(id)! : null));
+    const ids = gathered.map((run) => (run.length < FEWEST_REPEATS ? run : [addRepeat(run, parent, outline)])).flat();
+    if (parent) parent.children = ids;
+    else outline.roots = ids;
+  }
+}
+
+/** Cuts a list into runs of neighbours with the same key; null is equal to nothing. */
+function runsOf(ids: readonly string[], key: (id: string) => number | null): string[][] {
+  const runs: string[][] = [];
+  let last: number | null = null;
+  for (const id of ids) {
+    const own = key(id);
+    if (own !== null && own === last) runs.at(-1)!.push(id);
+    else runs.push([id]);
+    last = own;
+  }
+  return runs;
+}
+
+function addRepeat(run: readonly string[], parent: OutlineItem | null, outline: Outline): string {
+  let id = `${run[0]} × ${run.length}`;
+  while (outline.items.has(id)) id += "'";
+  const first = outline.items.get(run[0]!)!;
+  const last = outline.items.get(run.at(-1)!)!;
+  const className = first.block ? splitLabel(first.block).className : "";
+  outline.items.set(id, {
+    id, kind: "group", parent: parent?.id ?? null, children: [...run], block: null,
+    title: `${plain(className || first.title)} × ${run.length}`, detail: `${first.title} – ${last.title}`,
+  });
+  for (const member of run) outline.items.get(member)!.parent = id;
+  return id;
+}
+
+/** Leaves out of a title the path of the group around it: "attn" inside "transformer.h.0". */
+function shortenTitles(outline: Outline): void {
+  const pathOf = (item: OutlineItem): string => (item.block ? plain(splitLabel(item.block).path) : "");
+  for (const item of outline.items.values()) {
+    let around = item.parent === null ? undefined : outline.items.get(item.parent);
+    if (around && !around.block) around = around.parent === null ? undefined : outline.items.get(around.parent);
+    const prefix = around ? `${pathOf(around)}.` : "";
+    const shorten = (text: string): string => (prefix.length > 1 && text.startsWith(prefix) ? withName(prefix, text.slice(prefix.length)) : text);
+    item.title = shorten(item.title);
+    if (!item.block) item.detail = item.detail.split(" – ").map(shorten).join(" – ");
+  }
+}
+
+/** A bare number says nothing by itself: "h.0", not "0". */
+const withName = (prefix: string, rest: string): string => (/^\d/.test(rest) ? `${prefix.split(".").at(-2)}.${rest}` : rest);
+
+/** All wires of the spec; a residual is an input of an `add` that others read too and that is not the nearest one. */
+function edgesOf(spec: Spec): Outline["edges"] {
+  const index = new Map(spec.blocks.map((block, i) => [block.id, i]));
+  const readers = new Map<string, number>();
+  for (const block of spec.blocks) for (const id of block.inputs) readers.set(id, (readers.get(id) ?? 0) + 1);
+  return spec.blocks.flatMap((block) => {
+    const nearest = block.inputs.reduce((most, id) => Math.max(most, index.get(id)!), -1);
+    return block.inputs.map((source) => ({
+      source, target: block.id,
+      residual: block.kind === "add" && block.inputs.length > 1 && index.get(source) !== nearest && readers.get(source)! > 1,
+    }));
+  });
+}

@@ -1,0 +1,96 @@
+/** What of the outline is on screen: groups are open or folded, and wires end at what is visible. */
+import type { Outline, OutlineItem } from "./outline";
+
+export interface VisibleItem {
+  item: OutlineItem;
+  parent: string | null;
+  depth: number;
+  open: boolean;
+}
+
+export interface VisibleEdge {
+  source: string;
+  target: string;
+  residual: boolean;
+}
+
+export interface View {
+  items: VisibleItem[];
+  edges: VisibleEdge[];
+}
+
+/** About as many boxes as a first picture can hold and still be read. */
+const FIRST_PICTURE = 48;
+
+/** The groups open at first: outer ones before inner ones while the picture stays readable, repeated layers folded. */
+export function firstOpen(outline: Outline): Set<string> {
+  const open = new Set<string>();
+  const queue = outline.roots.slice();
+  let shown = queue.length;
+  for (const id of queue) {
+    const item = outline.items.get(id)!;
+    if (!item.children.length || !item.block || shown + item.children.length > FIRST_PICTURE) continue;
+    open.add(id);
+    shown += item.children.length;
+    for (const child of item.children) queue.push(child);
+  }
+  return open;
+}
+
+/** The visible items, each group before what is inside it. */
+export function visibleItems(outline: Outline, open: ReadonlySet<string>): VisibleItem[] {
+  const visible: VisibleItem[] = [];
+  const stack = outline.roots.toReversed().map((id) => ({ id, depth: 0 }));
+  for (let next = stack.pop(); next; next = stack.pop()) {
+    const item = outline.items.get(next.id)!;
+    const isOpen = item.children.length > 0 && open.has(item.id);
+    visible.push({ item, parent: item.parent, depth: next.depth, open: isOpen });
+    if (isOpen) for (const id of item.children.toReversed()) stack.push({ id, depth: next.depth + 1 });
+  }
+  return visible;
+}
+
+export function visibleView(outline: Outline, open: ReadonlySet<string>): View {
+  const items = visibleItems(outline, open);
+  const shownAs = representatives(outline, items);
+  const edges = new Map<string, VisibleEdge>();
+  for (const edge of outline.edges) {
+    const source = shownAs.get(edge.source)!;
+    const target = shownAs.get(edge.target)!;
+    if (source === target) continue;
+    const key = JSON.stringify([source, target]);
+    const known = edges.get(key);
+    if (known) known.residual &&= edge.residual;
+    else edges.set(key, { source, target, residual: edge.residual });
+  }
+  return { items, edges: [...edges.values()] };
+}
+
+/** For each item the visible one that stands for it: itself, or the outermost folded group around it. */
+function representatives(outline: Outline, visible: readonly VisibleItem[]): Map<string, string> {
+  const shownAs = new Map<string, string>();
+  for (const { item, open } of visible) {
+    shownAs.set(item.id, item.id);
+    if (open) continue;
+    const inside = item.children.slice();
+    for (let id = inside.pop(); id !== undefined; id = inside.pop()) {
+      shownAs.set(id, item.id);
+      for (const child of outline.items.get(id)!.children) inside.push(child);
+    }
+  }
+  return shownAs;
+}
+
+/** Opens every group around an item, so that it can be seen. */
+export function openAround(outline: Outline, open: ReadonlySet<string>, id: string): Set<string> {
+  const wider = new Set(open);
+  for (let at = outline.items.get(id)?.parent; at; at = outline.items.get(at)?.parent) wider.add(at);
+  return wider;
+}
+
+/** The visible item that shows a block now. */
+export function shownAs(outline: Outline, open: ReadonlySet<string>, id: string): string {
+  let shown = id;
+  for (let at = outline.items.get(id)?.parent; at; at = outline.items.get(at)?.parent) if (!open.has(at)) shown = at;
+  return shown;
+}

@@ -1,0 +1,73 @@
+/** The page as a whole: what came and from where above, the model on the left, the training on the right. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { App } from "../app";
+import { BlockTable } from "./BlockTable";
+import { Charts } from "./Charts";
+import { Details } from "./Details";
+import { GraphPanel } from "./GraphPanel";
+import { Header } from "./Header";
+import { Tree } from "./Tree";
+import { Welcome } from "./Welcome";
+
+const VIEWS = [
+  ["training", "Training"],
+  ["graph", "Graph"],
+  ["blocks", "Blocks"],
+] as const;
+type ViewName = (typeof VIEWS)[number][0];
+
+export function Page({ app }: { app: App }) {
+  const view = useSignal<ViewName | null>(null);
+  useFileDrop(app);
+  const { model, source } = app;
+  const expectsFrames = app.frames.value > 0 || source.value.kind === "bridge";
+  const shown = view.value ?? (expectsFrames ? "training" : "graph");
+  return (
+    <>
+      <Header app={app} />
+      {model.value || app.frames.value > 0 ? (
+        <main class={`page ${expectsFrames ? "with-training" : "model-only"}`} data-view={shown}>
+          <nav class="views" aria-label="Parts of the page">
+            {VIEWS.map(([name, title]) => (
+              <button key={name} type="button" aria-pressed={shown === name} onClick={() => (view.value = name)}>
+                {title}
+              </button>
+            ))}
+          </nav>
+          <section class="blocks" aria-label="Blocks">
+            <Tree app={app} />
+            <Details app={app} />
+          </section>
+          <GraphPanel app={app} />
+          {expectsFrames && (
+            <section class="training" aria-label="Training">
+              <Charts app={app} />
+              <BlockTable app={app} />
+            </section>
+          )}
+        </main>
+      ) : (
+        <Welcome app={app} />
+      )}
+    </>
+  );
+}
+
+/** A file dropped anywhere on the page is opened. */
+function useFileDrop(app: App): void {
+  useEffect(() => {
+    const over = (event: DragEvent): void => event.preventDefault();
+    const drop = (event: DragEvent): void => {
+      event.preventDefault();
+      const file = event.dataTransfer?.files[0];
+      if (file) void app.showFile(file.stream(), file.name);
+    };
+    document.addEventListener("dragover", over);
+    document.addEventListener("drop", drop);
+    return () => {
+      document.removeEventListener("dragover", over);
+      document.removeEventListener("drop", drop);
+    };
+  }, []);
+}

@@ -1,0 +1,105 @@
+"""Float32 values as text: standard base64 of their little-endian bytes."""
+
+from __future__ import annotations
+
+import binascii
+import math
+import sys
+from array import array
+from typing import TYPE_CHECKING
+
+from .errors import TensorError
+from .terminal import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_BYTES_EACH = 4
+
+
+def encode_f32(values: Iterable[float]) -> str:
+    """Standard base64, with padding, of values as little-endian float32.
+
+    Args:
+        values: Numbers. A number beyond float32's range becomes infinite, as in NumPy.
+
+    Returns:
+        Text of ``4 * ceil(4 * n / 3)`` characters for ``n`` values.
+
+    Raises:
+        TensorError: If an item is no number.
+
+    Source:
+        ``FORMATS.md``, section 4.
+
+    Example:
+        >>> encode_f32([1.0, 2.0])
+        'AACAPwAAAEA='
+    """
+    try:
+        packed = array("f", values)
+    except (TypeError, OverflowError) as error:
+        raise TensorError(f"numbers are wanted: {error}") from None
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return binascii.b2a_base64(packed.tobytes(), newline=False).decode("ascii")
+
+
+def decode_f32(b64: str) -> list[float]:
+    """The values of a text that ``encode_f32`` makes.
+
+    Args:
+        b64: Standard base64 with its padding and nothing else: no line breaks, no
+            characters of the URL-safe alphabet.
+
+    Returns:
+        One float a value; NaN and infinite values as they were sent.
+
+    Raises:
+        TensorError: If the text is not strict base64, or not a whole number of float32.
+
+    Source:
+        ``FORMATS.md``, section 4.
+
+    Example:
+        >>> decode_f32("AACAPwAAAEA=")
+        [1.0, 2.0]
+    """
+    raw = _strict_base64(b64, "tensor")
+    if len(raw) % _BYTES_EACH:
+        raise TensorError(f"tensor: b64 holds {len(raw)} bytes, which is no whole number of float32")
+    values = array("f", raw)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values.tolist()
+
+
+def check_f32(b64: str, shape: Sequence[int], where: str) -> None:
+    """Refuse text that does not hold exactly the values of ``shape``."""
+    size = _size(b64, where)
+    wanted = math.prod(shape) * _BYTES_EACH
+    if size != wanted:
+        raise TensorError(
+            f"{where}: b64 holds {size} bytes, {shown(wanted)} are wanted for {list(shape[:8])}"
+        )
+
+
+def _size(b64: str, where: str) -> int:
+    """How many bytes strict base64 text stands for, without decoding it."""
+    if not isinstance(b64, str):
+        raise TensorError(f"{where}: b64 must be text, found {shown(b64)}")
+    body = b64.rstrip("=")
+    padding = len(b64) - len(body)
+    # A single character past whole groups of four cannot hold a byte.
+    if len(b64) % 4 or padding > 2 or len(body) % 4 == 1:
+        raise TensorError(f"{where}: b64 of {len(b64)} characters is cut or lacks its padding")
+    if not body.isascii() or body.encode("ascii").translate(None, _ALPHABET):
+        raise TensorError(f"{where}: b64 has a character that is not of the standard alphabet")
+    return len(body) * 3 // 4
+
+
+def _strict_base64(b64: str, where: str) -> bytes:
+    """The bytes, from text that holds nothing but base64."""
+    _size(b64, where)
+    return binascii.a2b_base64(b64)

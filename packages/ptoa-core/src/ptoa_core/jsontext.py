@@ -1,0 +1,291 @@
+"""Strict JSON: what the formats allow, and nothing that two readers could see differently.
+
+Python's ``json`` accepts more than a browser does (NaN, lone surrogates, integers of any
+size), keeps the last of two equal keys without a word, and recurses once a level. A
+stranger's text is therefore weighed before it is parsed: size, depth and the number of
+values are counted in a few passes that run in C, so that a good text costs little more
+than ``json.loads`` and a bad one never reaches the parser.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any
+
+from .errors import JsonError
+from .protocol import MAX_DEPTH, MAX_FILE_BYTES, MAX_INTEGER, MAX_VALUES
+from .terminal import shown
+
+__all__ = ["dumps", "loads"]
+
+_BOM = b"\xef\xbb\xbf"
+_ALL_BYTES = bytes(range(256))
+# Deleting every other byte leaves what gives a text its structure.
+_NOT_STRUCTURE = _ALL_BYTES.translate(None, b'[]{},"')
+# Digits become 0; what can stand before a number becomes a comma; a sign of an exponent is
+# dropped by making it part of the e. Then a search for a fixed text finds suspects.
+_NUMBER_SHAPES = bytes.maketrans(b"123456789: \t\r\n[-E+", b"000000000,,,,,,,ee")
+_LONG_INTEGER = b"," + b"0" * len(str(MAX_INTEGER))
+_LARGE_EXPONENT = b"e000"
+# Patterns are compiled when they are first needed, which most texts never do.
+_SUSPECT_NUMBER = rb"(?:^|[\s:\[,])-?(?:[0-9]{16}|[0-9.]+[eE]\+?[0-9]{3})"
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_ESCAPE = rb"(?s)\\."
+_LONE_SURROGATE = r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F].."
+_HIDDEN_KEY = "__proto__"
+
+
+def loads(
+    text: str | bytes,
+    *,
+    what: str = "JSON",
+    max_bytes: int = MAX_FILE_BYTES,
+    max_depth: int = MAX_DEPTH,
+    max_values: int = MAX_VALUES,
+) -> Any:
+    r"""The value that a strict JSON text stands for.
+
+    Args:
+        text: UTF-8 without a byte order mark.
+        what: What the text is, in words; every error begins with it.
+        max_bytes: The longest text that is parsed.
+        max_depth: How deep arrays and objects may nest.
+        max_values: How many values the text may hold, counted by its commas and opening
+            brackets. The count bounds the memory of the result.
+
+    Returns:
+        ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` or None.
+
+    Raises:
+        JsonError: If the text is not UTF-8 or not JSON; if it is too long, too deep or
+            holds too many values; at NaN, Infinity, a number that no double holds, an
+            integer beyond 2**53 - 1, a key that stands twice in one object, the key
+            ``__proto__``, or half of a surrogate pair.
+
+    Source:
+        ``FORMATS.md``, section 2. JSON: RFC 8259; the surrogate pairs of its section 7.
+
+    Example:
+        >>> loads('{"a":[1,2.5]}')
+        {'a': [1, 2.5]}
+        >>> loads('{"a":1,"a":2}', what="the header")
+        Traceback (most recent call last):
+        ptoa_core.errors.JsonError: the header: the key 'a' stands twice in one object
+    """
+    data = _utf8(text, what)
+    if len(data) > max_bytes:
+        raise JsonError(f"{what}: {len(data)} bytes, at most {max_bytes} are read")
+    if data.startswith(_BOM):
+        raise JsonError(f"{what}: begins with a byte order mark; UTF-8 without one is wanted")
+    _check_weight(data, what, max_depth, max_values)
+    try:
+        plain = text if isinstance(text, str) else data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise JsonError(f"{what}: not UTF-8 at byte {error.start}") from None
+    if b"\\u" in data:
+        _check_surrogates(plain, what)
+    decoder = _CAREFUL if _has_suspect_number(data) else _QUICK
+    try:
+        return decoder.decode(plain)
+    except json.JSONDecodeError as error:
+        raise JsonError(f"{what}: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except JsonError as error:
+        raise JsonError(f"{what}: {error}") from None
+
+
+def _utf8(text: str | bytes, what: str) -> bytes:
+    """The bytes of ``text``."""
+    if isinstance(text, str):
+        try:
+            return text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise JsonError(f"{what}: half of a surrogate pair at character {error.start}") from None
+    if isinstance(text, (bytes, bytearray, memoryview)):
+        return bytes(text)
+    raise JsonError(f"{what}: text or bytes are wanted, found {shown(text)}")
+
+
+def _check_weight(data: bytes, what: str, max_depth: int, max_values: int) -> None:
+    """Refuse a text that would be too deep or too heavy once parsed.
+
+    The plain counts include what stands inside texts, so they are never too low; only when
+    they are too high are the texts taken out.
+    """
+    opened = data.count(b"[") + data.count(b"{")
+    values = opened + data.count(b",")
+    if opened <= max_depth and values <= max_values:
+        return
+    structure = _structure(data)
+    if values > max_values:
+        values = len(structure) - structure.count(b"]") - structure.count(b"}")
+        if values > max_values:
+            raise JsonError(f"{what}: {values} values, at most {max_values} are read")
+    steps = array("b", structure.translate(_STEPS, b","))
+    depth = max(accumulate(steps), default=0)
+    if depth > max_depth:
+        raise JsonError(f"{what}: nested {depth} deep, at most {max_depth} are read")
+
+
+def _structure(data: bytes) -> bytes:
+    """The brackets and commas of ``data`` outside of its texts, in order."""
+    if b"\\" in data:
+        data = re.sub(_ESCAPE, b"", data)
+    rest = data.translate(None, _NOT_STRUCTURE)
+    # Two quotes side by side are an empty text, or the seam of two texts with nothing
+    # between them; either way what lies outside stays outside.
+    rest = rest.replace(b'""', b"")
+    return b"".join(rest.split(b'"')[::2])
+
+
+def _check_surrogates(plain: str, what: str) -> None:
+    """Refuse an escape that is half of a surrogate pair."""
+    # A pair of backslashes is one escaped backslash: blanked, so that it escapes nothing.
+    found = re.search(_LONE_SURROGATE, plain.replace("\\\\", "  "))
+    if found:
+        raise JsonError(f"{what}: half of a surrogate pair, {found[0]}, at character {found.start()}")
+
+
+def _has_suspect_number(data: bytes) -> bool:
+    """Whether a number could be too large for a browser; sometimes true without cause."""
+    shapes = data.translate(_NUMBER_SHAPES)
+    if _LONG_INTEGER in shapes or shapes.startswith(_LONG_INTEGER[1:]) or _LARGE_EXPONENT in shapes:
+        return re.search(_SUSPECT_NUMBER, data) is not None
+    return False
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are all different."""
+    found = dict(pairs)
+    if len(found) != len(pairs) or _HIDDEN_KEY in found:
+        raise JsonError(_key_fault(pairs))
+    return found
+
+
+def _key_fault(pairs: list[tuple[str, Any]]) -> str:
+    """What is wrong with the keys of an object."""
+    seen = set()
+    for key, _ in pairs:
+        if key == _HIDDEN_KEY:
+            return f"the key {_HIDDEN_KEY!r} is refused, since it is no plain key in JavaScript"
+        if key in seen:
+            break
+        seen.add(key)
+    return f"the key {shown(key)} stands twice in one object"
+
+
+def _constant(name: str) -> Any:
+    """Refuse NaN, Infinity and -Infinity."""
+    raise JsonError(f"{name} is no JSON number; null is wanted where a number is unknown")
+
+
+def _integer(digits: str) -> int:
+    """An integer that a browser holds exactly."""
+    # Python takes quadratic time for long integers, so the length comes first.
+    if len(digits) > 17 or abs(int(digits)) > MAX_INTEGER:
+        raise JsonError(f"the integer {shown(digits, 20)} is beyond 2**53 - 1, which no browser holds")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    """A number that a double holds."""
+    number = float(digits)
+    if number - number != 0:
+        raise JsonError(f"the number {shown(digits, 20)} is too large for a double")
+    return number
+
+
+_QUICK = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+_CAREFUL = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float
+)
+
+
+def dumps(value: Any) -> str:
+    """Canonical JSON text of a value: no spaces, non-ASCII letters as they are.
+
+    Args:
+        value: Plain values, or objects of ours (anything with ``to_dict``), also nested.
+
+    Returns:
+        Text that ``loads`` reads back to an equal value.
+
+    Raises:
+        JsonError: If the value holds something that ``loads`` must refuse (NaN, Infinity,
+            a large integer, half of a surrogate pair, ``__proto__``, too much depth, a
+            cycle) or that JSON cannot say; the message names the place.
+
+    Source:
+        ``FORMATS.md``, section 2.
+
+    Example:
+        >>> dumps({"name": "µ", "d": 16})
+        '{"name":"µ","d":16}'
+        >>> dumps({"loss": float("nan")})
+        Traceback (most recent call last):
+        ptoa_core.errors.JsonError: $.loss is nan; JSON has no such number
+    """
+    _check_value(value, "$", MAX_DEPTH)
+    return _ENCODER.encode(value)
+
+
+def _plain(value: Any) -> Any:
+    """What an object of ours says about itself."""
+    to_dict = getattr(value, "to_dict", None)
+    if to_dict is None:
+        raise JsonError(f"{shown(value)} cannot be said in JSON")
+    return to_dict()
+
+
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=_plain
+)
+
+
+def _check_value(value: Any, where: str, depth: int) -> None:
+    """Refuse what a reader of the text would refuse. Stops at ``MAX_DEPTH``, so a cycle ends."""
+    if value is None or value is True or value is False:
+        return
+    if isinstance(value, str):
+        _check_text(value, where)
+    elif isinstance(value, int):
+        if abs(value) > MAX_INTEGER:
+            raise JsonError(f"{where} is {shown(value)}, beyond 2**53 - 1, which no browser holds")
+    elif isinstance(value, float):
+        if value - value != 0:
+            raise JsonError(f"{where} is {value}; JSON has no such number")
+    else:
+        _check_inside(value, where, depth)
+
+
+def _check_text(text: str, where: str) -> None:
+    """Refuse half of a surrogate pair."""
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise JsonError(f"{where} holds half of a surrogate pair: {shown(text)}") from None
+
+
+def _check_inside(value: Any, where: str, depth: int) -> None:
+    """Check the items of an array or object, or what an object of ours says."""
+    if depth == 0:
+        raise JsonError(f"{where} is nested over {MAX_DEPTH} deep, or holds itself")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str) or key == _HIDDEN_KEY:
+                raise JsonError(f"{where} has the key {shown(key)}; a key is text and not {_HIDDEN_KEY!r}")
+            _check_text(key, where)
+            _check_value(item, f"{where}.{key}", depth - 1)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _check_value(item, f"{where}[{index}]", depth - 1)
+    elif hasattr(value, "to_dict"):
+        _check_value(value.to_dict(), where, depth)
+    elif isinstance(value, Mapping):
+        raise JsonError(f"{where} is {shown(value)}; a dict is wanted")
+    else:
+        raise JsonError(f"{where} is {shown(value)}, which JSON cannot say")

@@ -1,0 +1,243 @@
+"""Frames from the training thread to the sinks, without the training thread waiting.
+
+``push_health`` puts a frame into a bounded queue and returns; one daemon thread encodes it
+once and gives it to each sink. When the thread cannot keep up, frames are dropped and
+counted: a gap in a chart is better than a slower training run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from typing import Any
+from weakref import WeakSet
+
+from ._fork import register
+from .encoded import EncodedFrame, encode_frame
+from .errors import PtoaWarning
+from .frames import HealthFrame
+from .sinks import FrameSink
+
+__all__ = ["FramePump"]
+
+_Frame = HealthFrame | EncodedFrame | Mapping[str, Any]
+OnError = Callable[[FrameSink | None, Exception], object]
+
+
+class FramePump:
+    """Gives frames to sinks from a thread of its own, in the order in which they were pushed.
+
+    A sink that raises is reported once and given nothing more; the others go on. After
+    ``os.fork`` the child's pump does nothing. What is queued at the interpreter's end is
+    still delivered, for at most three seconds. The pump does not close its sinks.
+
+    Args:
+        sinks: What takes the frames, in this order.
+        on_error: Called on the pump's thread with the sink and its exception; with None and
+            the exception when a frame could not be encoded, the first time only. Without
+            it, a ``PtoaWarning`` says so.
+        max_blocks: The most rows of blocks in waiting frames.
+        max_frames: The most waiting frames.
+        name: The thread's name.
+
+    Attributes:
+        dropped: How many frames were not taken because the queue was full.
+
+    Example:
+        >>> from ptoa_core.sinks import CallableSink
+        >>> seen = []
+        >>> pump = FramePump([CallableSink(lambda frame: seen.append(frame.step))])
+        >>> pump.push_health(HealthFrame(3, 0.0, None))
+        >>> pump.close()
+        True
+        >>> seen
+        [3]
+    """
+
+    def __init__(
+        self,
+        sinks: Iterable[FrameSink],
+        *,
+        on_error: OnError | None = None,
+        max_blocks: int = 500_000,
+        max_frames: int = 8_192,
+        name: str = "ptoa-pump",
+    ) -> None:
+        """Start the thread."""
+        self.dropped = 0
+        self._sinks = list(sinks)
+        self._on_error = on_error or _warn
+        self._limits = (max_frames, max_blocks)
+        self._queue: deque[tuple[_Frame, int]] = deque()
+        self._waiting_blocks = 0
+        self._pushed = 0
+        self._delivered = 0
+        self._encoding_failed = False
+        self._open = True
+        self._change = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        register(self)
+        _PUMPS.add(self)
+        self._thread.start()
+
+    def _after_fork(self) -> None:
+        """The thread is not in the child: take nothing, wait for nothing."""
+        self._open = False
+        self._queue = deque()
+        self._delivered = self._pushed
+        self._change = threading.Condition()
+
+    def push_health(self, frame: _Frame) -> None:
+        """Queue one frame and return; it is copied, so the caller may use it again.
+
+        The rows of its blocks are not copied: they must not change afterwards.
+
+        Args:
+            frame: A frame, its JSON object, or one that is encoded already.
+
+        Example:
+            >>> pump = FramePump([])
+            >>> pump.push_health({"step": 0, "t": 0.0, "loss": None, "blocks": []})
+            >>> pump.close()
+            True
+        """
+        kept, weight = _copied(frame)
+        with self._change:
+            if not self._open:
+                return
+            if not self._fits(weight):
+                self.dropped += 1
+                return
+            self._queue.append((kept, weight))
+            self._waiting_blocks += weight
+            self._pushed += 1
+            self._change.notify_all()
+
+    def _fits(self, weight: int) -> bool:
+        """Whether the queue has room; an empty one takes a frame of any size."""
+        max_frames, max_blocks = self._limits
+        return not self._queue or (
+            len(self._queue) < max_frames and self._waiting_blocks + weight <= max_blocks
+        )
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until everything that was pushed so far has been given to the sinks.
+
+        Args:
+            timeout: Seconds to wait at most; None waits without end.
+
+        Returns:
+            Whether it was all given in time.
+
+        Example:
+            >>> FramePump([]).flush(timeout=1)
+            True
+        """
+        with self._change:
+            target = self._pushed
+            return (
+                self._change.wait_for(
+                    lambda: self._delivered >= target or not self._thread.is_alive(), timeout
+                )
+                and self._delivered >= target
+            )
+
+    def close(self, timeout: float = 3.0) -> bool:
+        """Take nothing more, deliver what waits, and end the thread.
+
+        Args:
+            timeout: Seconds to wait at most. What is left after them is still delivered
+                by the daemon thread while the process lives.
+
+        Returns:
+            Whether everything was delivered in time. A second call waits again.
+
+        Example:
+            >>> pump = FramePump([])
+            >>> pump.close(), pump.close()
+            (True, True)
+        """
+        with self._change:
+            self._open = False
+            self._change.notify_all()
+        # A sink may close the pump from the pump's own thread, which cannot wait for itself.
+        if self._thread is not threading.current_thread() and self._thread.is_alive():
+            self._thread.join(timeout)
+        return self._delivered >= self._pushed
+
+    def _run(self) -> None:
+        """The thread: deliver until closed and empty."""
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._queue or not self._open)
+                if not self._queue:
+                    return
+                frame, weight = self._queue.popleft()
+                self._waiting_blocks -= weight
+            self._deliver(frame)
+            del frame  # a waiting thread must not keep the last frame alive
+            with self._change:
+                self._delivered += 1
+                self._change.notify_all()
+
+    def _deliver(self, frame: _Frame) -> None:
+        """Encode one frame and give it to each sink that still takes frames."""
+        try:
+            encoded = encode_frame(frame)
+        except Exception as error:  # noqa: BLE001  # a frame is a user's object; the thread must live on
+            if not self._encoding_failed:
+                self._encoding_failed = True
+                self._report(None, error)
+            return
+        for sink in list(self._sinks):
+            try:
+                sink.push_health(encoded)
+            except Exception as error:  # noqa: BLE001, PERF203  # a sink is a user's code; the others go on
+                self._sinks.remove(sink)
+                self._report(sink, error)
+
+    def _report(self, sink: FrameSink | None, error: Exception) -> None:
+        """Say once what failed; a failing report ends nothing."""
+        try:
+            self._on_error(sink, error)
+        except Exception:  # noqa: BLE001  # there is nobody left to tell
+            return
+
+
+def _copied(frame: _Frame) -> tuple[_Frame, int]:
+    """The frame, safe from changes by the caller, and its number of rows."""
+    if isinstance(frame, EncodedFrame):
+        return frame, 1
+    if isinstance(frame, HealthFrame):
+        kept = copy(frame)
+        kept.blocks = list(frame.blocks)
+        return kept, len(kept.blocks) + 1
+    if isinstance(frame, Mapping):
+        blocks = frame.get("blocks")
+        if isinstance(blocks, list):
+            return {**frame, "blocks": list(blocks)}, len(blocks) + 1
+    return frame, 1
+
+
+def _warn(sink: FrameSink | None, error: Exception) -> None:
+    """Warn that a sink stands aside, or that a frame could not be encoded."""
+    what = "a frame was left out" if sink is None else f"{sink!r} gets no more frames"
+    warnings.warn(f"{what}: {type(error).__name__}: {error}", PtoaWarning, stacklevel=2)
+
+
+_PUMPS: WeakSet[FramePump] = WeakSet()
+
+
+def _close_all() -> None:
+    """Deliver what waits at the interpreter's end."""
+    deadline = time.monotonic() + 3.0
+    for pump in list(_PUMPS):
+        pump.close(max(0.0, deadline - time.monotonic()))
+
+
+atexit.register(_close_all)

@@ -1,0 +1,130 @@
+"""Read PyTorch models and watch them train.
+
+Importing this package imports no torch: each function below imports what it needs when it is
+called, and says which extra to install where torch is missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .capture import TraceWatch, capture, watch_trace
+from .errors import ForwardError
+from .extras import torch_needed
+from .from_module import Analysis, analyze, from_module
+from .inputs import Inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ptoa_core.frames import TensorStats
+
+    from .matchers import Role
+    from .watch import Watch
+else:
+
+    def Watch(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 - the class's name, which needs torch to exist
+        """A running watch on a model's training, see `ptoa_torch.watch.Watch`."""
+        return _watch_module("Watch(model)").Watch(*args, **kwargs)
+
+
+__all__ = [
+    "Analysis",
+    "ForwardError",
+    "Inputs",
+    "TraceWatch",
+    "Watch",
+    "analyze",
+    "capture",
+    "classify_module",
+    "from_module",
+    "register_matcher",
+    "tensor_stats",
+    "watch",
+    "watch_trace",
+]
+__version__ = "0.2.0.dev0"
+
+
+def _watch_module(needed_for: str) -> Any:
+    """The module `ptoa_torch.watch`, without its name taking the place of the function's."""
+    with torch_needed(needed_for):
+        import importlib
+
+        module = importlib.import_module(".watch", __name__)
+    # The import system has just bound the submodule over the function of the same name.
+    globals()["watch"] = _watch
+    return module
+
+
+def _watch(
+    model: Any,
+    optimizer: Any = None,
+    every: int = 10,
+    val_loss: float | Callable[[], float] | None = None,
+    open: bool = True,
+    **options: Any,
+) -> Watch:
+    """Watch a model train, see `ptoa_torch.watch.watch`.
+
+    Args:
+        model: The model that is trained.
+        optimizer: Its optimizer, whose steps are counted; None to call ``step`` by hand.
+        every: A frame every so many steps.
+        val_loss: A number, or a function that gives the validation loss.
+        open: Whether to open the Lab in a browser.
+        **options: Further options of `ptoa_torch.watch.Watch`.
+
+    Raises:
+        MissingExtraError: If PyTorch is not installed.
+    """
+    found: Watch = _watch_module("watch(model)").watch(model, optimizer, every, val_loss, open, **options)
+    return found
+
+
+watch = _watch
+
+
+def tensor_stats(t: Any, hist: bool = True, sat: str | None = None) -> TensorStats:
+    """Statistics of one tensor, see `ptoa_torch.stats.tensor_stats`.
+
+    Args:
+        t: Any tensor.
+        hist: Whether to count a histogram of 32 bins.
+        sat: ``tanh`` or ``sigmoid`` to count saturated values.
+
+    Raises:
+        MissingExtraError: If PyTorch is not installed.
+    """
+    with torch_needed("tensor_stats(tensor)"):
+        from .stats import tensor_stats as measure
+    return measure(t, hist, sat)
+
+
+def classify_module(module: Any) -> Role:
+    """What one module is drawn as, see `ptoa_torch.matchers.classify_module`.
+
+    Args:
+        module: Any ``torch.nn.Module``.
+
+    Raises:
+        MissingExtraError: If PyTorch is not installed.
+    """
+    with torch_needed("classify_module(module)"):
+        from .matchers import classify_module as classify
+    return classify(module)
+
+
+def register_matcher(match: Callable[[Any], Role | None], name: str = "") -> None:
+    """Teach the reader a module it does not know, see `ptoa_torch.matchers.register_matcher`.
+
+    Args:
+        match: Given a module, returns its `ptoa_torch.matchers.Role`, or None to pass.
+        name: What the row is about.
+
+    Raises:
+        MissingExtraError: If PyTorch is not installed.
+    """
+    with torch_needed("register_matcher(match)"):
+        from .matchers import register_matcher as register
+    register(match, name)

@@ -1,0 +1,168 @@
+"""Symbolic tracing by torch.fx, into the same graph as a recorded pass.
+
+A trace needs no example input, but it sees what the code would do and not what it does: a
+branch on a default argument, a swallowed exception. It is therefore drawn only where there is
+no example input, and is otherwise a second opinion. Tracing runs the model's Python code with
+proxies for tensors, so it happens inside `modes.untouched`: whatever the code stores on the
+model meanwhile is put back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.overrides import TorchFunctionMode
+
+from . import _compat
+from .functions import QUIET, function_name
+from .graph import Graph, GraphBuilder, describe_tensor, flatten
+from .inputs import Inputs
+from .matchers import leaf_role
+from .modes import StateGuard, evaluating, untouched
+
+__all__ = ["MAX_MODULES", "trace"]
+
+# Tracing costs grow with the square of the number of modules; above this it is not waited for.
+MAX_MODULES = 200
+_SAME_NUMBERS = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
+
+
+def _describe(item: Any) -> tuple[tuple[int, ...] | None, str | None]:
+    """Shape and dtype of a tensor; a proxy has neither."""
+    return describe_tensor(item) if isinstance(item, Tensor) else (None, None)
+
+
+def _resolved(item: Any) -> Any:
+    """An argument with lazily made attribute proxies replaced by what they are an attribute of."""
+    if isinstance(item, fx.proxy.Attribute):
+        return item.root if item.attr in _SAME_NUMBERS else None
+    if isinstance(item, (list, tuple)):
+        return [_resolved(part) for part in item]
+    if isinstance(item, dict):
+        return {key: _resolved(part) for key, part in item.items()}
+    return item
+
+
+class _Tracer(fx.Tracer):
+    """Drives a `GraphBuilder` while torch.fx traces."""
+
+    def __init__(self, builder: GraphBuilder, paths: dict[int, str], given: set[str]) -> None:
+        super().__init__()
+        self._builder = builder
+        self._paths = paths
+        self._given = given
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Modules that one row of the table knows stay whole, subclasses of layers too."""
+        return leaf_role(m) is not None or super().is_leaf_module(m, module_qualified_name) and not list(m.children())
+
+    def path_of_module(self, mod: nn.Module) -> str:
+        """The module's path, looked up instead of searched for."""
+        try:
+            return self._paths[id(mod)]
+        except KeyError:
+            raise NameError("module is not installed as a submodule") from None
+
+    def call_module(self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a module call around whatever it traces to."""
+        call = self._builder.enter(m, self.path_of_module(m), (_resolved(args), _resolved(kwargs)))
+        result = super().call_module(m, forward, args, kwargs)
+        self._builder.leave(call, result)
+        return result
+
+    def create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
+        """Record a function as it is traced."""
+        proxy = super().create_proxy(kind, target, args, kwargs, *rest, **options)
+        if kind == "placeholder":
+            if target in self._given:
+                self._builder.add_input(proxy, str(target).lstrip("*"))
+        elif kind in ("call_function", "call_method"):
+            name = function_name(target)
+            if not name.startswith("_assert"):
+                op = self._builder.op(name, tuple(_resolved(args)), _resolved(kwargs))
+                self._builder.finish(op, [proxy])
+        return proxy
+
+
+class _Constants(TorchFunctionMode):
+    """Records functions that run on real tensors while tracing, such as a slice of a parameter."""
+
+    def __init__(self, builder: GraphBuilder, guard: StateGuard) -> None:
+        super().__init__()
+        self._builder = builder
+        self._guard = guard
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Record the function unless a proxy takes part, which records itself."""
+        kwargs = kwargs or {}
+        name = function_name(func)
+        if name in QUIET or next(flatten((args, kwargs), fx.Proxy), None) is not None:
+            return func(*args, **kwargs)
+        self._guard.before_call(func, name, args, kwargs)
+        op = self._builder.op(name, args, kwargs)
+        result = func(*args, **kwargs)
+        made = [tensor for _, tensor in flatten(result, Tensor)]
+        if made:
+            self._builder.finish(op, made)
+        return result
+
+
+def _defaults(model: nn.Module, inputs: Inputs | None) -> tuple[dict[str, Any], set[str]]:
+    """Arguments of forward that keep their default, and the names of those that are traced.
+
+    A default that is traced becomes a proxy, which is never None, and the branch for a given
+    argument is taken without a word; so what nobody passes keeps its value.
+    """
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    passed = None if inputs is None else {p.name for p in parameters[: len(inputs.args)]} | set(inputs.kwargs)
+    fixed: dict[str, Any] = {}
+    given: set[str] = set()
+    for parameter in parameters:
+        optional = parameter.default is not parameter.empty
+        if optional and (passed is None or parameter.name not in passed):
+            fixed[parameter.name] = parameter.default
+        else:
+            stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+            given.add(stars + parameter.name)
+    return fixed, given
+
+
+def trace(model: nn.Module, inputs: Inputs | None = None) -> Graph:
+    """The model's forward as torch.fx sees it, in eval mode.
+
+    Args:
+        model: The model; it is left as it was, also when tracing fails.
+        inputs: Example arguments, which only say which parameters of forward are passed.
+
+    Returns:
+        A graph with ``known`` "traced"; only parameters have shapes.
+
+    Raises:
+        Exception: Whatever torch.fx or the model's own code raises on proxies.
+    """
+    paths = {id(module): path for path, module in model.named_modules()}
+    builder = GraphBuilder(model, "traced", (fx.Proxy, Tensor), _describe)
+    for name, parameter in model.named_parameters():
+        builder.name_source(parameter, "param", name)
+    for name, buffer in model.named_buffers():
+        builder.name_source(buffer, "buffer", name)
+    with untouched(model, watch_writes=False) as guard, torch.no_grad(), evaluating(model), _compat.eager(model):
+        fixed, given = _defaults(model, inputs)
+        tracer = _Tracer(builder, paths, given)
+        with _Constants(builder, guard):
+            traced = tracer.trace(model, concrete_args=fixed or None)
+        return builder.done(_result_of(traced, builder))
+
+
+def _result_of(traced: fx.Graph, builder: GraphBuilder) -> list[Any]:
+    """The proxies that the traced forward returns."""
+    output = next(node for node in traced.nodes if node.op == "output")
+    wanted = {id(node): place for place, node in enumerate(output.all_input_nodes)}
+    found: dict[int, Any] = {}
+    for proxy in builder.held():
+        if isinstance(proxy, fx.Proxy) and id(proxy.node) in wanted:
+            found[wanted[id(proxy.node)]] = proxy
+    return [found[place] for place in sorted(found)]

@@ -1,0 +1,224 @@
+"""One recorded forward pass: what really ran, in the order in which it ran.
+
+Two things are watched. Every module's ``forward`` is shadowed by a wrapper in the instance, so
+that calls through ``module(...)`` and ``module.forward(...)`` are both seen, with keyword
+arguments and also when they raise; code in pre-hooks and hooks runs outside of the wrapper and
+is recorded as the caller's. A ``TorchFunctionMode`` sees the functions between modules. Tensors
+are told apart by identity and held until the pass ends, because the id of a freed tensor is
+given to the next one and would draw an edge that does not exist.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from . import _compat
+from .functions import QUIET, function_name
+from .graph import Call, Graph, GraphBuilder, flatten
+from .inputs import Inputs
+from .modes import StateGuard, evaluating, untouched
+
+__all__ = ["Failure", "Recording", "input_names", "record"]
+
+
+@dataclass(slots=True)
+class Failure:
+    """Where a forward pass ended early.
+
+    Attributes:
+        error: What the model raised.
+        call: The innermost module call that was running.
+        shapes: Shapes of the tensors that this call got.
+        function: The torch function that raised, ``""`` where none did.
+    """
+
+    error: Exception
+    call: Call
+    shapes: list[tuple[int, ...]]
+    function: str = ""
+
+
+@dataclass(slots=True)
+class Recording:
+    """A recorded pass: its graph, what the model returned, and how it failed, if it did."""
+
+    graph: Graph
+    output: Any
+    failure: Failure | None = None
+
+
+_names: dict[Any, tuple[str, bool]] = {}
+
+
+def _named(func: Any) -> tuple[str, bool]:
+    """A function's plain name, and whether to let it through unseen; remembered by function."""
+    try:
+        entry = _names.get(func)
+    except TypeError:  # an unhashable callable
+        return function_name(func), False
+    if entry is None:
+        name = function_name(func)
+        entry = _names[func] = (name, name in QUIET)
+    return entry
+
+
+class _Recorder(TorchFunctionMode):
+    """Drives a `GraphBuilder` with the functions and module calls of a running pass."""
+
+    def __init__(self, model: nn.Module, guard: StateGuard) -> None:
+        super().__init__()
+        self.builder = GraphBuilder(model, "run")
+        self.failure: Failure | None = None
+        self._guard = guard
+        self._function = ""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Record one torch function; inside it the mode is off, so it counts as one."""
+        kwargs = kwargs or {}
+        name, quiet = _named(func)
+        if quiet:
+            return func(*args, **kwargs)
+        self._guard.before_call(func, name, args, kwargs)
+        op = self.builder.op(name, args, kwargs, _compat.storage_key)
+        versions = [(value.tensor, _compat.version_of(value.tensor)) for _, value in op.inputs]
+        self._function = name
+        result = func(*args, **kwargs)
+        self._function = ""
+        self._finish(op, result, versions)
+        return result
+
+    def _finish(self, op: Any, result: Any, versions: list[tuple[Tensor, int]]) -> None:
+        """Record what the function made and what it wrote in place."""
+        written = [
+            (tensor, _compat.storage_key(tensor)) for tensor, version in versions if _compat.version_of(tensor) != version
+        ]
+        given = {id(tensor) for tensor, _ in versions}
+        if isinstance(result, Tensor):
+            made = [] if id(result) in given else [result]
+        elif result is None or isinstance(result, (bool, int, float, str)):
+            made = []
+        else:
+            made = [tensor for _, tensor in flatten(result) if id(tensor) not in given]
+        if made or written:
+            self.builder.finish(op, made, written)
+
+    def shadow(self, module: nn.Module, path: str) -> Callable[..., Any]:
+        """A stand-in for the module's forward that records the call around it."""
+        forward = module.forward
+        builder = self.builder
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            call = builder.enter(module, path, (args, kwargs))
+            try:
+                result = forward(*args, **kwargs)
+            except BaseException as error:
+                self._note(call, error)
+                builder.close(call)
+                raise
+            builder.leave(call, result)
+            return result
+
+        # Callers that ask for forward's signature (transformers does) must see the real one.
+        recorded.__wrapped__ = forward  # type: ignore[attr-defined]
+        return recorded
+
+    def _note(self, call: Call, error: BaseException) -> None:
+        """Remember the innermost call that an exception passed through."""
+        if self.failure is None and isinstance(error, Exception):
+            shapes = [tuple(tensor.shape) for _, tensor in flatten(call.arguments)]
+            self.failure = Failure(error, call, shapes, self._function)
+
+
+def _parameter_names(model: nn.Module, count: int) -> list[str]:
+    """Names of forward's positional parameters, as far as they can be known."""
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "input")
+    return [names[place] if place < len(names) else f"{rest}.{place - len(names)}" for place in range(count)]
+
+
+def input_names(model: nn.Module, inputs: Inputs) -> list[tuple[str, Any]]:
+    """Every tensor of the arguments with the name it goes by in forward's signature.
+
+    Returns:
+        ``(name, tensor)`` in the order of the arguments; a tensor inside a container has the
+        dotted place after the parameter's name, as ``batch.tokens``.
+    """
+    named = [*zip(_parameter_names(model, len(inputs.args)), inputs.args, strict=True), *inputs.kwargs.items()]
+    return [
+        (f"{name}.{place}" if place else name, tensor) for name, item in named for place, tensor in flatten(item)
+    ]
+
+
+def _shadow_all(model: nn.Module, recorder: _Recorder) -> list[nn.Module]:
+    """Put a recording forward into every module below the model; return those that took it."""
+    shadowed = []
+    for path, module in model.named_modules():
+        if module is not model:
+            module.__dict__["forward"] = recorder.shadow(module, path)
+            shadowed.append(module)
+    return shadowed
+
+
+def _name_sources(model: nn.Module, builder: GraphBuilder) -> None:
+    """Tell the builder the names of parameters and buffers."""
+    for name, parameter in model.named_parameters():
+        builder.name_source(parameter, "param", name)
+    for name, buffer in model.named_buffers():
+        builder.name_source(buffer, "buffer", name)
+
+
+def record(model: nn.Module, inputs: Inputs) -> Recording:
+    """Run the model once on example inputs, in eval mode and without gradients, and record it.
+
+    The model, its inputs, the random state and the grad mode are afterwards as before, also
+    when the pass raises. An exception of the model is returned, not raised: what ran up to it
+    is in the graph. KeyboardInterrupt and SystemExit pass through.
+
+    Args:
+        model: The model; it and its inputs stay on their devices.
+        inputs: The arguments of its forward.
+
+    Returns:
+        The graph with ``known`` "run", the model's output, and the failure if there was one.
+    """
+    with untouched(model, inputs, watch_writes=False) as guard:
+        recorder = _Recorder(model, guard)
+        _name_sources(model, recorder.builder)
+        names = input_names(model, inputs)
+        shadowed = _shadow_all(model, recorder)
+        for name, tensor in names:
+            recorder.builder.add_input(tensor, name)
+        try:
+            with torch.no_grad(), evaluating(model), _compat.eager(model):
+                return _run(model, inputs, recorder)
+        finally:
+            for module in shadowed:
+                module.__dict__.pop("forward", None)
+
+
+def _run(model: nn.Module, inputs: Inputs, recorder: _Recorder) -> Recording:
+    """The pass itself."""
+    builder, output = recorder.builder, None
+    builder.graph.root.arguments = (inputs.args, inputs.kwargs)
+    try:
+        with recorder:
+            output = model(*inputs.args, **inputs.kwargs)
+            builder.leave(builder.graph.root, output)
+    except Exception as error:
+        recorder._note(builder.graph.root, error)
+        builder.done(None)
+        return Recording(builder.graph, None, recorder.failure)
+    return Recording(builder.done(output), output, None)

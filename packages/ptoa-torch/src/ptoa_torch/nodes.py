@@ -1,0 +1,304 @@
+"""A graph's operations gathered into nodes: one for each module or function that means something.
+
+The operations inside a module that the table of matchers knows become one node; every other
+operation is a node of its own with the role that its function has. Nothing is left out yet:
+which nodes are drawn, and which only carry a value on, is decided in `blocks`.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ptoa_core.spec import BlockParams
+from torch import nn
+
+from .functions import ACTIVATIONS, LEAF_FUNCTIONS, LINEAR, LOSSES, MATMUL, NORMS, REGROUP, SDPA, SOFTMAX
+from .graph import Call, Graph, Op, Value
+from .matchers import Role, classify_module, leaf_role
+
+__all__ = ["Node", "Nodes", "has_bias", "linear_sizes", "parameter_reads", "structural_role", "weight_read"]
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One module call or function.
+
+    Attributes:
+        kind: A block kind, or ``regroup`` (same numbers, other arrangement), ``matmul``,
+            ``core`` (scaled dot product attention), ``leaf`` (a group of its own) or ``arith``.
+        scope: The module call that encloses it.
+        reads: Values made outside of it, each with its place among the arguments.
+        live: Whether it depends on the model's input.
+        learned: Whether it depends on a parameter.
+        region: The sublayer it was found to belong to, if any.
+    """
+
+    index: int
+    kind: str
+    name: str
+    scope: Call
+    ops: list[Op]
+    reads: list[tuple[int | str, Value]]
+    makes: list[Value]
+    call: Call | None = None
+    params: BlockParams = field(default_factory=BlockParams)
+    live: bool = False
+    learned: bool = False
+    region: Any = None
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The module it stands for, None for a function."""
+        return None if self.call is None else self.call.module
+
+    @property
+    def path(self) -> str:
+        """The module's path, or that of the module in which the function ran."""
+        return self.scope.path if self.call is None else self.call.path
+
+
+def parameter_reads(node: Node) -> list[Value]:
+    """The parameters that a node reads directly."""
+    return [value for _, value in node.reads if value.op is None and value.source == "param"]
+
+
+class Nodes:
+    """All nodes of a graph in the order in which they ran, and who reads whom.
+
+    Args:
+        graph: What a reader recorded.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        """Gather operations into nodes and link them."""
+        self.graph = graph
+        self._roles: dict[int, Role | None] = {}
+        self.all: list[Node] = []
+        self._made_by: dict[int, Node] = {}
+        self._readers: dict[int, list[Node]] = {}
+        self._starts: list[int] = []
+        owners = self._owners()
+        place = 0
+        while place < len(graph.ops):
+            op = graph.ops[place]
+            owner = owners[place]
+            ops = [op] if owner is None else graph.ops[owner[0].start : owner[0].end]
+            self._add(ops, owner)
+            place += len(ops)
+
+    # ── which calls are one node ──────────────────────────────────────────────
+
+    def _owners(self) -> list[tuple[Call, Role] | None]:
+        """For each operation the outermost call that is one node, with its role."""
+        owners: list[tuple[Call, Role] | None] = [None] * len(self.graph.ops)
+        for call in self.graph.calls:
+            if call.start >= call.end or owners[call.start] is not None:
+                continue
+            role = self._role(call)
+            if role is not None and role.role != "container":
+                owners[call.start : call.end] = [(call, role)] * (call.end - call.start)
+        return owners
+
+    def _role(self, call: Call) -> Role | None:
+        """The role of a call that is one node; None where its inside is looked at."""
+        ops = self.graph.ops[call.start : call.end]
+        if len(ops) == 1 and ops[0].opaque and ops[0].call is call:
+            role = classify_module(call.module)
+            return Role("block", "group", BlockParams(extra={"type": type(call.module).__name__})) if role.role == "container" else role
+        key = id(call.module)
+        if key not in self._roles:
+            self._roles[key] = leaf_role(call.module)
+        role = self._roles[key]
+        if role is None and call.parent is not None and next(call.module.children(), None) is None:
+            return structural_role(call.module, ops)
+        return role
+
+    # ── making nodes ──────────────────────────────────────────────────────────
+
+    def _add(self, ops: list[Op], owner: tuple[Call, Role] | None) -> None:
+        """Append the node of some operations."""
+        inside = {id(value) for op in ops for value in op.outputs} if len(ops) > 1 else set()
+        reads: list[tuple[int | str, Value]] = []
+        seen: set[int] = set()
+        for op in ops:
+            for slot, value in op.inputs:
+                if id(value) not in inside and (len(ops) == 1 or id(value) not in seen):
+                    seen.add(id(value))
+                    reads.append((slot, value))
+        makes = [value for op in ops for value in op.outputs]
+        node = self._module_node(ops, owner, reads, makes) if owner else self._function_node(ops[0], reads, makes)
+        for _, value in reads:
+            source = None if value.op is None else self._made_by.get(id(value))
+            if source is None:
+                node.live |= value.source == "input"
+                node.learned |= value.source == "param"
+            else:
+                node.live |= source.live
+                node.learned |= source.learned
+                self._readers.setdefault(source.index, []).append(node)
+        self.all.append(node)
+        self._starts.append(ops[0].index)
+        for value in makes:
+            self._made_by[id(value)] = node
+
+    def _module_node(self, ops: list[Op], owner: tuple[Call, Role], reads: Any, makes: Any) -> Node:
+        """A node that stands for a whole module call."""
+        call, role = owner
+        kind = "regroup" if role.role == "transparent" else role.kind or "group"
+        kind = "leaf" if kind == "group" else kind
+        name = type(call.module).__name__
+        scope = call.parent or call
+        return Node(len(self.all), kind, name, scope, ops, reads, makes, call, role.params)
+
+    def _function_node(self, op: Op, reads: Any, makes: Any) -> Node:
+        """A node that stands for one function."""
+        kind = self._function_kind(op)
+        return Node(len(self.all), kind, op.name, op.call, [op], reads, makes)
+
+    def _function_kind(self, op: Op) -> str:
+        """The role of a function, seen with its arguments."""
+        name = op.name
+        if name in MATMUL and self._weight_of(op) is not None:
+            return "linear"
+        for kind, names in _KINDS:
+            if name in names:
+                return kind
+        return "arith"
+
+    def _weight_of(self, op: Op) -> Value | None:
+        """The matrix of parameters that a product multiplies with, if it does."""
+        for _, value in op.inputs:
+            if value.op is None and value.source == "param" and value.shape is not None and len(value.shape) >= 2:
+                return value
+            source = self._made_by.get(id(value))
+            if source is not None and source.kind == "regroup" and not source.live and source.learned:
+                return value
+        return None
+
+    # ── asking ────────────────────────────────────────────────────────────────
+
+    def maker(self, value: Value) -> Node | None:
+        """The node that made a value; None for what was there before."""
+        return self._made_by.get(id(value))
+
+    def readers(self, node: Node) -> list[Node]:
+        """The nodes that read what a node made."""
+        return self._readers.get(node.index, [])
+
+    def sources(self, node: Node) -> Iterable[Node]:
+        """The nodes whose values a node reads."""
+        for _, value in node.reads:
+            source = self._made_by.get(id(value))
+            if source is not None:
+                yield source
+
+    def inside(self, call: Call) -> list[Node]:
+        """The nodes that ran inside a call."""
+        low = bisect.bisect_left(self._starts, call.start)
+        high = bisect.bisect_left(self._starts, call.end)
+        return self.all[low:high]
+
+
+_KINDS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("regroup", REGROUP),
+    ("linear", LINEAR),
+    ("add", frozenset({"add"})),
+    ("activation", frozenset(ACTIVATIONS)),
+    ("core", SDPA),
+    ("attention", frozenset({"multi_head_attention_forward", "_native_multi_head_attention"})),
+    ("softmax", SOFTMAX),
+    ("embedding", frozenset({"embedding"})),
+    ("norm", frozenset(NORMS)),
+    ("loss", LOSSES),
+    ("matmul", MATMUL),
+    ("leaf", LEAF_FUNCTIONS),
+)
+
+
+# ── custom modules without submodules ────────────────────────────────────────
+
+_SPREAD = frozenset("rsqrt sqrt norm vector_norm linalg_vector_norm linalg_norm normalize layer_norm rms_norm var std var_mean group_norm batch_norm instance_norm pow square".split())
+_MEAN = frozenset("mean norm vector_norm linalg_vector_norm linalg_norm normalize layer_norm rms_norm var std var_mean group_norm batch_norm instance_norm".split())
+_CENTRED = frozenset("sub var std var_mean".split())
+_HEAVY = LINEAR | MATMUL | SDPA | {"embedding", "multi_head_attention_forward", "softmax"} | {n for n in LEAF_FUNCTIONS if "conv" in n}
+
+
+def _norm_role(module: nn.Module, ops: list[Op]) -> Role | None:
+    """A normalisation written by hand: a spread of the input, and nothing heavier."""
+    names = {op.name for op in ops}
+    named = "norm" in type(module).__name__.lower()
+    if not (names & _SPREAD and names & _MEAN) or not (named or names & {"rsqrt", "layer_norm", "rms_norm"}):
+        return None
+    if any(max(p.ndim, 1) > 1 and p.numel() != max(p.shape) for p in module.parameters()):
+        return None
+    if names & {"group_norm", "batch_norm", "instance_norm"}:
+        return Role("block", "group", BlockParams(extra={"type": type(module).__name__}))
+    if "layer_norm" in names:
+        variant = "layernorm"
+    else:
+        variant = "layernorm" if names & _CENTRED and "rms_norm" not in names else "rmsnorm"
+    width = next((p.numel() for p in module.parameters()), None)
+    if width is None:
+        shape = next((value.shape for op in reversed(ops) for value in op.outputs if value.shape), None)
+        width = shape[-1] if shape else None
+    return Role("block", "norm", BlockParams(d=width, variant=variant, bias=getattr(module, "bias", None) is not None))
+
+
+def structural_role(module: nn.Module, ops: list[Op]) -> Role | None:
+    """The role of a module without submodules, told by the functions that ran in it.
+
+    Returns:
+        A norm, a single linear, embedding or convolution, a group for longer arithmetic with
+        parameters; None where its functions say more when they are seen one by one.
+    """
+    names = [op.name for op in ops]
+    heavy = [name for name in names if name in _HEAVY]
+    if not heavy:
+        norm = _norm_role(module, ops)
+        if norm is not None:
+            return norm
+    if next(module.parameters(), None) is None or heavy:
+        return None
+    arithmetic = [name for name in names if name not in REGROUP and name not in ("add", "cat", "interpolate")]
+    if len(arithmetic) >= 3:
+        return Role("block", "group", BlockParams(extra={"type": type(module).__name__}))
+    return None
+
+
+def weight_read(node: Node) -> Value | None:
+    """The largest parameter that a linear node multiplies with."""
+    weights = [value for value in parameter_reads(node) if value.shape is not None and len(value.shape) >= 2]
+    return max(weights, key=lambda value: _numel(value.shape), default=None)
+
+
+def _numel(shape: tuple[int, ...] | None) -> int:
+    """How many numbers a shape holds."""
+    total = 1
+    for size in shape or ():
+        total *= size
+    return total
+
+
+def linear_sizes(node: Node) -> tuple[int | None, int | None]:
+    """The widths that a linear node reads and makes, from its module, its weight or its tensors."""
+    if node.params.in_ is not None:
+        return node.params.in_, node.params.out
+    weight = weight_read(node)
+    if node.name == "linear" and weight is not None and weight.shape is not None:
+        return weight.shape[-1], weight.shape[-2]
+    given = next((value.shape for _, value in node.reads if value is not weight and value.shape), None)
+    width = given[-1] if given else None
+    if weight is not None and width and weight.shape is not None and width in weight.shape:
+        return width, _numel(weight.shape) // width
+    made = node.makes[0].shape if node.makes else None
+    return width, made[-1] if made else None
+
+
+def has_bias(node: Node) -> bool | None:
+    """Whether a linear node adds a bias of its own."""
+    if node.params.bias is not None:
+        return node.params.bias
+    return any(value.shape is not None and len(value.shape) == 1 for value in parameter_reads(node))
