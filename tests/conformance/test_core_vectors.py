@@ -7,7 +7,8 @@ import warnings
 
 import pytest
 
-from ptoa_core import errors, files, frames, jsontext, link, runs, spec, tensors, validate
+from ptoa_core import errors, files, frames, jsontext, link, runs, spec, tensors
+from ptoa_core.validate import check, validate
 
 FRAMES = {"health": frames.HealthFrame, "trace": frames.TraceFrame, "hello": frames.BridgeHello}
 
@@ -27,7 +28,7 @@ ERRORS = {
 
 
 def load_checked(data: bytes) -> spec.ModelSpec:
-    return validate.check(spec.ModelSpec.from_dict(jsontext.loads(data)))
+    return check(spec.ModelSpec.from_dict(jsontext.loads(data)))
 
 
 def refuse(case, read, *args):
@@ -72,12 +73,12 @@ class TestSpecs:
 
     @pytest.mark.vectors("spec", "spec")
     def test_validate_names_the_problem_of_a_bad_spec(self, case):
-        problems = validate.validate(jsontext.loads(case.data))
+        problems = validate(jsontext.loads(case.data))
         assert [problem for problem in problems if problem.severity == "error"]
 
     @pytest.mark.vectors("spec", "ok")
     def test_validate_finds_no_error_in_a_valid_spec(self, case):
-        problems = validate.validate(jsontext.loads(case.data))
+        problems = validate(jsontext.loads(case.data))
         assert [problem for problem in problems if problem.severity == "error"] == []
 
 

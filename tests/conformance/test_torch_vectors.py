@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from ptoa_core import files, frames, jsontext, link, validate
+from ptoa_core import files, frames, jsontext, link, tensors
+from ptoa_core.validate import validate
 
 torch = pytest.importorskip("torch")
 ptoa_torch = pytest.importorskip("ptoa_torch")
@@ -48,7 +49,7 @@ def model_and_input(request):
 def test_spec_of_a_model_is_valid_and_travels(model_and_input):
     model, example = model_and_input
     spec = ptoa_torch.from_module(model, example)
-    assert [problem for problem in validate.validate(spec) if problem.severity == "error"] == []
+    assert [problem for problem in validate(spec) if problem.severity == "error"] == []
     assert link.from_url(link.to_url(spec)).output == spec.output
     assert type(spec).from_json(spec.to_json()).to_dict() == spec.to_dict()
 
@@ -74,8 +75,6 @@ def test_output_of_a_model_decodes_to_its_values(model_and_input):
 
 @pytest.mark.vectors("tensor", "ok", op="encode")
 def test_torch_tensor_encodes_as_the_vector_says(case):
-    from ptoa_core import tensors
-
     given = torch.tensor(case.input["values"], dtype=torch.float32)
     got = tensors.encode_tensor(case.input["key"], given, max_elems=case.input["maxElems"])
     assert got.to_dict() == case.result["tensor"]

@@ -308,7 +308,7 @@ def test_inspect_depth_hides_what_lies_deeper_and_says_how_much(folder, capsys, 
         ("LINEAR", ["g0", "l0", "g1", "l1"]),
         ("up*", ["g0", "l0"]),
         ("t?", ["t0"]),
-        ("inner", ["g0", "g1"]),
+        ("inner", ["g0", "g1", "l1"]),
     ],
 )
 def test_inspect_filter_keeps_matches_and_what_they_lie_in(folder, capsys, spec, text, shown):

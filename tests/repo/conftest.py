@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 from pathlib import Path
 
@@ -51,6 +52,21 @@ def noxfile():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def import_module():
+    """Imports a module of ours; skips the test where it needs an extra that is not installed."""
+
+    def load(name):
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            if type(error).__name__ != "MissingExtraError":
+                raise
+            pytest.skip(str(error))
+
+    return load
 
 
 @pytest.fixture

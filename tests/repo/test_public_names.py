@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
-
-import pytest
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -73,25 +70,17 @@ def is_ours(dotted):
     return first if first == "papertoanything" or first.startswith("ptoa_") else ""
 
 
-def load(module):
-    """The module, or a skip where an extra is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        pytest.skip(str(error))
-
-
-def test_every_listed_name_is_there(module, tree):
+def test_every_listed_name_is_there(module, tree, import_module):
     listed = names_in_all(tree)
     if listed and not is_private(module):
-        loaded = load(module)
+        loaded = import_module(module)
         assert [name for name in listed if not hasattr(loaded, name)] == []
 
 
-def test_every_public_function_and_class_is_documented(module, tree):
+def test_every_public_function_and_class_is_documented(module, tree, import_module):
     if is_private(module):
         return
-    loaded = load(module)
+    loaded = import_module(module)
     for name in names_in_all(tree) or []:
         value = getattr(loaded, name)
         if inspect.isclass(value) or inspect.isfunction(value):

@@ -43,7 +43,7 @@ def as_spec(obj: Any, example_input: Any = None) -> ModelSpec:
         OSError: If a path cannot be read.
 
     Example:
-        >>> as_spec({"v": 1, "name": "tiny", "blocks": [], "output": "l0", "origin": {"kind": "lab"}}).name
+        >>> as_spec('{"v":1,"name":"tiny","blocks":[],"output":"l0","origin":{"kind":"lab"}}').name
         'tiny'
     """
     if isinstance(obj, ModelSpec):
@@ -93,11 +93,13 @@ def load(path: str | os.PathLike[str]) -> tuple[ModelSpec, TraceFrame | None]:
         FormatError: If it is none of the three, or damaged; the message names the place.
 
     Example:
-        >>> import tempfile, os
-        >>> spec = as_spec('{"v": 1, "name": "s", "blocks": [], "output": "", "origin": {"kind": "lab"}}')
+        >>> import tempfile
+        >>> from ptoa_core import SpecBuilder
+        >>> builder = SpecBuilder("tiny")
+        >>> spec = builder.build(output=builder.tokens(vocab=4))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     load(save(spec, os.path.join(folder, "s.pta")))[1] is None
-        True
+        ...     load(save(spec, folder + "/tiny.pta"))[0].name
+        'tiny'
     """
     return files.load(path)
 

@@ -17,6 +17,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import inspect
+import itertools
 import os
 import re
 import sys
@@ -270,14 +271,18 @@ def _levels(path: str) -> list[tuple[str, Path]]:
 
 def _free_name(name: str, file: Path) -> str:
     """`name`, or an alias when it already means another module, here or among the installed."""
-    if name in sys.stdlib_module_names:
-        return _ALIAS + name
+    aliases = (f"{_ALIAS}{name}{number or ''}" for number in itertools.count())
+    candidates = itertools.chain([] if name in sys.stdlib_module_names else [name], aliases)
+    return next(candidate for candidate in candidates if _is_free(candidate, file))
+
+
+def _is_free(name: str, file: Path) -> bool:
+    """Whether the module name means nothing yet, or the file itself."""
     if name in sys.modules:
         known = getattr(sys.modules[name], "__file__", None)
-        return name if known and Path(known).resolve() == file else _ALIAS + name
+        return known is not None and Path(known).resolve() == file
     found = importlib.machinery.PathFinder.find_spec(name, sys.path[1:])  # sys.path[0] is the user's folder
-    free = found is None or (found.origin is not None and Path(found.origin).resolve() == file)
-    return name if free else _ALIAS + name
+    return found is None or (found.origin is not None and Path(found.origin).resolve() == file)
 
 
 def _package_root(file: Path) -> Path:
@@ -355,7 +360,7 @@ def _kind(value: Any) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__!r}"
     return (
-        f"a {type(value).__name__}, {shown(value)}" if isinstance(value, (str, int, float)) else shown(value)
+        f"the {type(value).__name__} {shown(value)}" if isinstance(value, (str, int, float)) else shown(value)
     )
 
 
@@ -374,7 +379,7 @@ def _builder_hint(ref: ModelRef, needed: list[str]) -> str:
     call = f"{ref.name}({', '.join(f'{name}=...' for name in needed[:6])})"
     place = ref.origin.rpartition(":")[0]
     return (
-        f"{ref.origin} needs arguments: {', '.join(needed[:6])}. Write a function that builds it, and name it:\n"
+        f"{ref.origin} needs arguments: {', '.join(needed[:6])}. Name a function that builds it instead:\n"
         f"  def build():\n"
         f"      return {call}\n"
         f"  then: {place}:build"

@@ -77,7 +77,9 @@ def show(
         README.md, "Three ways to see a model".
 
     Example:
-        >>> spec = {"v": 1, "name": "s", "blocks": [], "output": "", "origin": {"kind": "lab"}}
+        >>> from ptoa_core import SpecBuilder
+        >>> builder = SpecBuilder("tiny")
+        >>> spec = builder.build(output=builder.tokens(vocab=4))
         >>> link = show(spec, open_browser=False)  # doctest: +ELLIPSIS
         https://lab.papertoanything.com/#s=...
     """
@@ -146,8 +148,10 @@ def link_for(spec: ModelSpec, lab_url: str | None = None) -> str:
     started for the process, once, and every link of this kind uses it.
 
     Example:
-        >>> from papertoanything.spec import ModelSpec, Origin
-        >>> link_for(ModelSpec("s", [], "", Origin("lab")), "https://lab.example/")  # doctest: +ELLIPSIS
+        >>> from ptoa_core import SpecBuilder
+        >>> builder = SpecBuilder("tiny")
+        >>> spec = builder.build(output=builder.tokens(vocab=4))
+        >>> link_for(spec, "https://lab.example/")  # doctest: +ELLIPSIS
         'https://lab.example/#s=...'
     """
     lab = resolve_lab(lab_url)

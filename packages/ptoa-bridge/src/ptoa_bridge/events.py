@@ -84,7 +84,8 @@ def last_event_id(text: str | None) -> int | None:
 class _Control:
     """An event that no history keeps: ``spec``, ``frame`` or ``bye``.
 
-    ``at`` is the number of the first health frame that was sent after it.
+    ``at`` is the number of the first health frame that was sent after it. ``greeting`` is
+    the hello that a tab gets in its place, when it has had none.
     """
 
     at: int
@@ -92,6 +93,7 @@ class _Control:
     data: tuple[bytes, ...]
     step: int | None
     size: int
+    greeting: tuple[bytes, ...]
 
 
 class EventLog:
@@ -145,7 +147,7 @@ class EventLog:
     def add_spec(self, hello: tuple[bytes, ...], spec: bytes) -> None:
         """Send a spec, and greet new tabs with it."""
         self.hello = hello
-        self._add_control("spec", (spec,))
+        self._add_control("spec", (spec,), greeting=hello)
 
     def restart(self, tabs: Iterable[Tab]) -> None:
         """Forget the frames and the trace of an earlier watch, whose history was cleared."""
@@ -204,7 +206,7 @@ class EventLog:
             if waiting and self._control_bytes() <= _CONTROL_BYTES:
                 return
             for tab in waiting:
-                tab.ended = True
+                tab.ended = tab.dropped = True
             self._controls.popleft()
             self._first_control += 1
 
@@ -222,9 +224,15 @@ class EventLog:
         self._newest = size
         self._total += size
 
-    def _add_control(self, name: str, data: tuple[bytes, ...], step: int | None = None) -> _Control:
+    def _add_control(
+        self,
+        name: str,
+        data: tuple[bytes, ...],
+        step: int | None = None,
+        greeting: tuple[bytes, ...] = (),
+    ) -> _Control:
         """Send an event that the history does not keep."""
-        control = _Control(self.next_seq, name, data, step, sum(map(len, data)))
+        control = _Control(self.next_seq, name, data, step, sum(map(len, data)), greeting)
         self._count(control.size)
         self._controls.append(control)
         return control
@@ -244,9 +252,9 @@ class EventLog:
         """An event outside the history; a spec greets a tab that has had none."""
         tab.control += 1
         tab.ended = control.name == "bye"
-        if control.name == "spec" and not tab.greeted:
+        if control.greeting and not tab.greeted:
             tab.greeted = True
-            return event_pieces("hello", self.hello), control.size
+            return event_pieces("hello", control.greeting), control.size
         return event_pieces(control.name, control.data, control.step), control.size
 
     def _take_health(self, tab: Tab) -> tuple[tuple[bytes, ...], int] | None:
@@ -279,6 +287,7 @@ class Tab:
         passed: Bytes of events that were taken whole since the tab came.
         greeted: Whether ``hello`` was sent.
         ended: Whether nothing more will come.
+        dropped: Whether the log gave the tab up, because too much waited for it.
         missed: The trace that is sent when its place is reached.
     """
 
@@ -288,7 +297,7 @@ class Tab:
         self.control = control
         self.passed = log.total
         self.greeted = bool(log.hello)
-        self.ended = False
+        self.ended = self.dropped = False
         self.missed: _Control | None = None
         self._log = log
         self._taking = 0

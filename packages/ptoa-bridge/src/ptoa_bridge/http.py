@@ -23,7 +23,15 @@ from ptoa_core.errors import PtoaError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["MAX_HEAD_BYTES", "MAX_HEAD_LINES", "HeadReader", "Request", "RequestError", "answer_head", "parse_head"]
+__all__ = [
+    "MAX_HEAD_BYTES",
+    "MAX_HEAD_LINES",
+    "HeadReader",
+    "Request",
+    "RequestError",
+    "answer_head",
+    "parse_head",
+]
 
 MAX_HEAD_BYTES = 32 * 1024
 MAX_HEAD_LINES = 100
@@ -98,10 +106,10 @@ class Request:
     authority: str | None = None
 
     def values(self, name: str) -> list[str]:
-        """Every value of one query parameter, in order.
+        r"""Every value of one query parameter, in order.
 
         Example:
-            >>> parse_head(b"GET /health?since=5 HTTP/1.1\\r\\nHost: localhost:1\\r\\n").values("since")
+            >>> parse_head(b"GET /health?since=5 HTTP/1.1\r\nHost: localhost:1\r\n").values("since")
             ['5']
         """
         return [value for key, value in self.query if key == name]
@@ -181,7 +189,7 @@ def _headers(fields: list[bytes]) -> dict[str, str]:
     for field in fields:
         raw_name, colon, value = field.partition(b":")
         if not colon or _FIELD_NAME.fullmatch(raw_name) is None:
-            raise RequestError("A header line must be a name, a colon and a value, with no space before them.")
+            raise RequestError("A header line must be a name, a colon and a value, with no space before.")
         name = raw_name.decode("ascii").lower()
         text = value.strip(b" \t").decode("latin-1")
         if name in headers and name in _ONCE:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .http import Request
     from .page import Page
 
-__all__ = ["Answer", "Content", "respond"]
+__all__ = ["Answer", "Content", "is_known", "respond"]
 
 _ALWAYS = (
     ("Server", "ptoa-bridge"),
@@ -119,6 +119,16 @@ def respond(request: Request | RequestError, content: Content, *, full: bool = F
     answer = route(request, content)
     answer = replace(answer, headers=(*answer.headers, *cors), accepted=True)
     return replace(answer, body=(), ready=None) if request.method == "HEAD" else answer
+
+
+def is_known(path: str, pages: Mapping[str, Page]) -> bool:
+    """Whether a path is in one of the tables.
+
+    Example:
+        >>> is_known("/spec", {}), is_known("/SPEC", {})
+        (True, False)
+    """
+    return _place(path, pages) != "unknown"
 
 
 def _facts(request: Request, pages: Mapping[str, Page]) -> Facts:

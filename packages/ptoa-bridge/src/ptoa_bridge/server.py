@@ -26,17 +26,16 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
-import sys
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from enum import Enum, auto
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from .announce import complain
+from .connection import PENDING, Connection, Stage
 from .events import KEEP_ALIVE, Tab
-from .http import HeadReader, RequestError, answer_head, parse_head
+from .http import RequestError, answer_head, parse_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from .http import Request
     from .routes import Answer
 
-__all__ = ["Places", "Server", "places_for"]
+__all__ = ["Places", "Responder", "Server", "making_sockets", "places_for"]
 
 HEAD_SECONDS = 8.0
 CLOSING_SECONDS = 2.0
@@ -55,14 +54,15 @@ KEEP_ALIVE_SECONDS = 15.0
 LATE_SECONDS = 2.0
 MAX_BEHIND_BYTES = 4 * 1024 * 1024
 
-_PIECE_BYTES = 64 * 1024
 _TURN_PIECES = 4
 _SEND_BUFFER = 256 * 1024
 _READ_BYTES = 64 * 1024
 _MAX_UNWANTED_BYTES = 8 * 1024 * 1024
 _ACCEPTS_A_TURN = 16
 _ACCEPT_PAUSE = 0.5
-_BACKLOG = 128
+
+# A program may have SIGPIPE at its default, where one gone client would end the training.
+_SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 
 # Held while a new connection is made and noted down; a fork waits for it, so that the child
 # knows every socket that it has to let go.
@@ -103,53 +103,11 @@ def places_for(open_files: int) -> Places:
     return Places(min(32, max(4, share - active)), active)
 
 
-class _Stage(Enum):
-    """What a connection waits for."""
+class Responder(Protocol):
+    """Gives the answer to a request."""
 
-    HEAD = auto()
-    READY = auto()
-    BODY = auto()
-    CLOSING = auto()
-    CLOSED = auto()
-
-
-class _Connection:
-    """One client: its socket, its stage and the piece that is being sent."""
-
-    def __init__(self, sock: socket.socket, now: float) -> None:
-        self.sock = sock
-        self.stage = _Stage.HEAD
-        self.deadline = now + HEAD_SECONDS
-        self.reader = HeadReader()
-        self.answer: Answer | None = None
-        self.body: Iterator[bytes] = iter(())
-        self.piece = memoryview(b"")
-        self.exhausted = False
-        self.tab: Tab | None = None
-        self.late_since: float | None = None
-        self.keep_alive_at = 0.0
-        self.unwanted = 0
-
-    def next_piece(self) -> bool:
-        """Fetch what is to be sent next; whether there is anything."""
-        if not self.piece and not self.exhausted:
-            self.piece = memoryview(self._gather())
-        return bool(self.piece)
-
-    def _gather(self) -> bytes:
-        """Pieces of the body up to a good size for one call; small ones are joined."""
-        parts: list[bytes] = []
-        size = 0
-        for part in self.body:
-            if not part:
-                break
-            parts.append(part)
-            size += len(part)
-            if size >= _PIECE_BYTES:
-                break
-        else:
-            self.exhausted = True
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    def __call__(self, request: Request | RequestError, *, full: bool) -> Answer:
+        """The answer; ``full`` says that as many requests as may be are being answered."""
 
 
 class Server:
@@ -157,7 +115,7 @@ class Server:
 
     Args:
         listener: A listening socket; the server closes it.
-        respond: Gives the answer to a request; the flag says that all places are taken.
+        respond: Gives the answer to a request.
         log: The events that tabs read. Only the server's thread touches it.
         places: How many connections may be held.
         name: The thread's name.
@@ -171,7 +129,7 @@ class Server:
     def __init__(
         self,
         listener: socket.socket,
-        respond: Callable[[Request | RequestError, bool], Answer],
+        respond: Responder,
         log: EventLog,
         *,
         places: Places,
@@ -179,7 +137,7 @@ class Server:
         report: Callable[[Request | RequestError, int], None] | None = None,
     ) -> None:
         """Take over ``listener``; nothing is served before ``start``."""
-        self.tabs: set[_Connection] = set()
+        self.tabs: set[Connection] = set()
         self.asked = False
         self._listener = listener
         self._respond = respond
@@ -188,7 +146,7 @@ class Server:
         self._report = report
         self._inbox: deque[Callable[[], None]] = deque()
         self._alarm: tuple[float, Callable[[], None]] | None = None
-        self._connections: dict[_Connection, None] = {}
+        self._connections: dict[Connection, None] = {}
         self._accept_again: float | None = None
         self._stop_by: float | None = None
         self._stopping = False
@@ -198,10 +156,17 @@ class Server:
         for sock in (listener, self._wake_reader, self._waker):
             sock.setblocking(False)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._steps: dict[Stage, Callable[[Connection], None]] = {
+            Stage.NEW: self._greet,
+            Stage.HEAD: self._read_head,
+            Stage.READY: self._send_when_ready,
+            Stage.BODY: self._exchange,
+            Stage.CLOSING: self._drain,
+            Stage.CLOSED: lambda _connection: None,
+        }
 
     def start(self) -> None:
         """Serve from a daemon thread."""
-        self._listener.listen(_BACKLOG)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, self._hear)
         self._thread.start()
@@ -246,7 +211,7 @@ class Server:
         if not self._woken:
             self._woken = True
             with contextlib.suppress(OSError):
-                self._waker.send(b"\0")
+                self._waker.send(b"\0", _SEND_FLAGS)
 
     def _run(self) -> None:
         """The thread."""
@@ -264,7 +229,7 @@ class Server:
         # Before requests: what was pushed before a request came belongs in its answer.
         self._take_inbox()
         for key, _ in ready:
-            if isinstance(key.data, _Connection):
+            if isinstance(key.data, Connection):
                 self._serve(key.data)
         if any(key.data == self._accept for key, _ in ready):
             self._accept()
@@ -279,9 +244,17 @@ class Server:
         """Run what other threads asked for, as far as it had come by now."""
         self._woken = False
         for _ in range(len(self._inbox)):
-            self._inbox.popleft()()
+            self._run_safely(self._inbox.popleft())
         if self._stop_by is not None and not self._stopping:
             self._begin_stopping()
+
+    @staticmethod
+    def _run_safely(action: Callable[[], None]) -> None:
+        """Run one action; what it raises must not end the thread."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  # the thread serves other clients too
+            complain(f"{type(error).__name__}: {error}")
 
     def _finished(self) -> bool:
         """Whether the thread may end."""
@@ -295,7 +268,7 @@ class Server:
         self._close_listener()
         self._log.add_bye()
         for connection in list(self._connections):
-            if connection.stage in (_Stage.HEAD, _Stage.CLOSING):
+            if connection.stage in PENDING:
                 self._close(connection)
 
     def _close_listener(self) -> None:
@@ -322,7 +295,10 @@ class Server:
             if self._stopping or self._accept_again is not None:
                 return
             try:
-                connection = self._new_connection()
+                with making_sockets:
+                    sock, _ = self._listener.accept()
+                    connection = Connection(sock, time.monotonic() + HEAD_SECONDS)
+                    self._connections[connection] = None
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
@@ -333,48 +309,46 @@ class Server:
             self._make_room()
             self._serve(connection)
 
-    def _new_connection(self) -> _Connection:
-        """Accept one connection and note it down."""
-        with making_sockets:
-            sock, _ = self._listener.accept()
-            connection = _Connection(sock, time.monotonic())
-            self._connections[connection] = None
+    def _greet(self, connection: Connection) -> None:
+        """Set a new socket up, and look at once whether its request has come with it."""
+        sock = connection.sock
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel's default grows to megabytes, which would hide how far a tab is behind.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         self._selector.register(sock, selectors.EVENT_READ, connection)
-        return connection
+        connection.stage = Stage.HEAD
+        self._read_head(connection)
 
     def _pause_accepting(self) -> None:
         """Leave the port alone for a moment, and give one handle back."""
         self._selector.unregister(self._listener)
         self._accept_again = time.monotonic() + _ACCEPT_PAUSE
-        pending = self._in_stage(_Stage.HEAD, _Stage.CLOSING)
+        pending = self._in_stage(*PENDING)
         if pending:
             self._close(pending[0])
 
     def _make_room(self) -> None:
         """Close the oldest pending connections beyond the places for them."""
-        pending = self._in_stage(_Stage.HEAD, _Stage.CLOSING)
+        pending = self._in_stage(*PENDING)
         for connection in pending[: max(0, len(pending) - self._places.pending)]:
             self._close(connection)
 
-    def _in_stage(self, *stages: _Stage) -> list[_Connection]:
+    def _in_stage(self, *stages: Stage) -> list[Connection]:
         """The connections in one of the stages, oldest first."""
         return [connection for connection in self._connections if connection.stage in stages]
 
-    def _serve(self, connection: _Connection) -> None:
+    def _serve(self, connection: Connection) -> None:
         """Do what a connection is ready for; a broken one is closed without a word."""
         try:
-            _STEPS[connection.stage](self, connection)
+            self._steps[connection.stage](connection)
         except OSError:
             self._close(connection)
         except Exception as error:  # noqa: BLE001  # one request must not end the others
-            print(f"ptoa-bridge: a request failed: {type(error).__name__}: {error}", file=sys.stderr)
+            complain(f"a request failed: {type(error).__name__}: {error}")
             self._close(connection)
 
-    def _read_head(self, connection: _Connection) -> None:
+    def _read_head(self, connection: Connection) -> None:
         """Take bytes of a request head, and answer once it is complete."""
         try:
             data = connection.sock.recv(_READ_BYTES)
@@ -393,25 +367,25 @@ class Server:
             request = error
         self._begin_answer(connection, request)
 
-    def _begin_answer(self, connection: _Connection, request: Request | RequestError) -> None:
+    def _begin_answer(self, connection: Connection, request: Request | RequestError) -> None:
         """Find the answer, and send it as soon as it is ready."""
-        active = self._in_stage(_Stage.READY, _Stage.BODY)
-        answer = self._respond(request, len(active) >= self._places.active)
+        active = self._in_stage(Stage.READY, Stage.BODY)
+        answer = self._respond(request, full=len(active) >= self._places.active)
         self.asked = self.asked or answer.accepted
         if self._report is not None:
             self._report(request, answer.status)
         connection.answer = answer
-        connection.stage = _Stage.READY
+        connection.stage = Stage.READY
         connection.deadline = time.monotonic() + READY_SECONDS
         self._selector.unregister(connection.sock)
         self._send_when_ready(connection)
 
-    def _send_when_ready(self, connection: _Connection) -> None:
+    def _send_when_ready(self, connection: Connection) -> None:
         """Begin to send, unless frames that belong in the answer are still being encoded."""
         answer, now = connection.answer, time.monotonic()
         if answer is None or (answer.ready and not answer.ready() and now < connection.deadline):
             return
-        connection.stage = _Stage.BODY
+        connection.stage = Stage.BODY
         connection.deadline = now + STALL_SECONDS
         connection.piece = memoryview(answer_head(answer.status, answer.headers))
         connection.body = iter(answer.body)
@@ -423,32 +397,34 @@ class Server:
             self.tabs.add(connection)
         self._send(connection)
 
-    def _exchange(self, connection: _Connection) -> None:
+    def _exchange(self, connection: Connection) -> None:
         """Send more of an answer; notice a tab that has gone."""
         if connection.tab is not None and not self._drop_unwanted(connection):
             self._close(connection)
             return
         self._send(connection)
 
-    def _send(self, connection: _Connection) -> None:
+    def _send(self, connection: Connection) -> None:
         """Send for one turn, or until the kernel takes no more."""
         for _ in range(_TURN_PIECES):
             if not connection.next_piece():
                 break
             try:
-                sent = connection.sock.send(connection.piece[:_SEND_BUFFER])
+                sent = connection.sock.send(connection.piece[:_SEND_BUFFER], _SEND_FLAGS)
             except (BlockingIOError, InterruptedError):
                 self._await(connection, writable=True)
                 return
             connection.piece = connection.piece[sent:]
             connection.deadline = time.monotonic() + STALL_SECONDS
             connection.keep_alive_at = time.monotonic() + KEEP_ALIVE_SECONDS
-        if connection.exhausted and not connection.piece:
+        if connection.next_piece() or not (connection.exhausted or connection.tab):
+            self._await(connection, writable=True)
+        elif connection.exhausted:
             self._finish(connection)
         else:
-            self._await(connection, writable=bool(connection.piece) or connection.tab is None)
+            self._await(connection, writable=False)
 
-    def _await(self, connection: _Connection, *, writable: bool) -> None:
+    def _await(self, connection: Connection, *, writable: bool) -> None:
         """Ask to be told when a connection is ready."""
         # Bytes after a request are for nobody. Only a tab is watched for its end: another
         # client may close its half of the connection and still read the answer.
@@ -457,10 +433,10 @@ class Server:
         if self._selector.get_key(connection.sock).events != events:
             self._selector.modify(connection.sock, events, connection)
 
-    def _finish(self, connection: _Connection) -> None:
+    def _finish(self, connection: Connection) -> None:
         """Say that the answer is complete, and wait for the client to close."""
         self.tabs.discard(connection)
-        connection.stage = _Stage.CLOSING
+        connection.stage = Stage.CLOSING
         connection.deadline = time.monotonic() + CLOSING_SECONDS
         if self._stopping:
             self._drop_unwanted(connection)
@@ -470,12 +446,12 @@ class Server:
         self._selector.modify(connection.sock, selectors.EVENT_READ, connection)
         self._make_room()
 
-    def _drain(self, connection: _Connection) -> None:
+    def _drain(self, connection: Connection) -> None:
         """Read on until the client closes."""
         if not self._drop_unwanted(connection):
             self._close(connection)
 
-    def _drop_unwanted(self, connection: _Connection) -> bool:
+    def _drop_unwanted(self, connection: Connection) -> bool:
         """Read and drop what a client sends after its request; False at its end, or over a bound."""
         try:
             data = connection.sock.recv(_READ_BYTES)
@@ -484,11 +460,11 @@ class Server:
         connection.unwanted += len(data)
         return bool(data) and connection.unwanted <= _MAX_UNWANTED_BYTES
 
-    def _close(self, connection: _Connection) -> None:
+    def _close(self, connection: Connection) -> None:
         """Forget a connection and give its socket back."""
-        if connection.stage is _Stage.CLOSED:
+        if connection.stage is Stage.CLOSED:
             return
-        connection.stage = _Stage.CLOSED
+        connection.stage = Stage.CLOSED
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(connection.sock)
         connection.sock.close()
@@ -502,32 +478,38 @@ class Server:
             self._accept_again = None
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         for connection in list(self._connections):
-            if connection.tab is not None and connection.stage is _Stage.BODY:
+            if connection.tab is not None and connection.stage is Stage.BODY:
                 self._look_after_tab(connection, connection.tab, now)
-            elif connection.stage is _Stage.READY:
+            elif connection.stage is Stage.READY:
                 self._serve(connection)
             elif now >= connection.deadline:
                 self._close(connection)
         self._log.prune([connection.tab for connection in self.tabs if connection.tab is not None])
         self._sound_alarm(now)
 
-    def _look_after_tab(self, connection: _Connection, tab: Tab, now: float) -> None:
+    def _look_after_tab(self, connection: Connection, tab: Tab, now: float) -> None:
         """Send what is new, keep a quiet tab alive, and part from one that does not keep up."""
-        if not connection.piece:
-            if now >= connection.keep_alive_at and not connection.next_piece():
-                connection.piece = memoryview(KEEP_ALIVE)
-            if connection.next_piece() or connection.exhausted:
-                self._serve_tab(connection)
+        blocked = bool(connection.piece)
+        if self._is_late(connection, tab, now, blocked=blocked) or tab.dropped:
+            self._close(connection)
+        if blocked or connection.stage is not Stage.BODY:
             return
-        if self._log.behind(tab) <= MAX_BEHIND_BYTES:
+        if not connection.next_piece() and now >= connection.keep_alive_at:
+            connection.piece = memoryview(KEEP_ALIVE)
+        if connection.piece or connection.exhausted:
+            connection.deadline = now + STALL_SECONDS
+            self._serve_tab(connection)
+
+    def _is_late(self, connection: Connection, tab: Tab, now: float, *, blocked: bool) -> bool:
+        """Whether a tab has taken nothing for long, or has been far behind for a moment."""
+        if not blocked or self._log.behind(tab) <= MAX_BEHIND_BYTES:
             connection.late_since = None
         elif connection.late_since is None:
             connection.late_since = now
-        late = connection.late_since is not None and now - connection.late_since >= LATE_SECONDS
-        if late or tab.ended_early or now >= connection.deadline:
-            self._close(connection)
+        stalled = blocked and now >= connection.deadline
+        return stalled or (connection.late_since is not None and now - connection.late_since >= LATE_SECONDS)
 
-    def _serve_tab(self, connection: _Connection) -> None:
+    def _serve_tab(self, connection: Connection) -> None:
         """Send to a tab; a broken connection is closed without a word."""
         try:
             self._send(connection)
@@ -539,7 +521,7 @@ class Server:
         alarm = self._alarm
         if alarm is not None and now >= alarm[0]:
             self._alarm = None
-            alarm[1]()
+            self._run_safely(alarm[1])
 
     def _patience(self) -> float | None:
         """Seconds until something runs out of time; ``None`` when nothing does."""
@@ -552,7 +534,7 @@ class Server:
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
     @staticmethod
-    def _moments(connection: _Connection) -> Iterator[float]:
+    def _moments(connection: Connection) -> Iterator[float]:
         """When a connection next needs looking after."""
         if connection.tab is None:
             yield connection.deadline
@@ -560,12 +542,3 @@ class Server:
         yield connection.deadline if connection.piece else connection.keep_alive_at
         if connection.late_since is not None:
             yield connection.late_since + LATE_SECONDS
-
-
-_STEPS: dict[_Stage, Callable[[Server, _Connection], None]] = {
-    _Stage.HEAD: Server._read_head,
-    _Stage.READY: Server._send_when_ready,
-    _Stage.BODY: Server._exchange,
-    _Stage.CLOSING: Server._drain,
-    _Stage.CLOSED: lambda _server, _connection: None,
-}

@@ -138,10 +138,13 @@ def _encode(frame: HealthFrame | Mapping[str, Any]) -> EncodedFrame:
 
 def _parts(frame: HealthFrame | Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
     """The frame's own fields with an empty ``blocks`` in its place, and the blocks."""
+    if isinstance(frame, HealthFrame) and frame.nonFinite:
+        # Its blocks may owe a null to what the frame names.
+        frame = frame.to_dict()
     if isinstance(frame, HealthFrame):
         blocks: Any = frame.blocks
         # Blocks are turned into objects one at a time by the caller.
-        frame = HealthFrame.to_dict(_without_blocks(frame))
+        frame = _without_blocks(frame).to_dict()
     elif isinstance(frame, Mapping):
         blocks = frame.get("blocks", [])
     else:

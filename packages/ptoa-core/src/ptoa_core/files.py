@@ -32,6 +32,7 @@ __all__ = ["Loaded", "load", "read", "safe_file_name", "save", "unused_path"]
 
 # Where a run file that is larger than a .pta file may be must show what it is.
 _HEAD_BYTES = 65_536
+_BOM = b"\xef"  # the first byte of a byte order mark, which the JSON reader names
 
 
 class Loaded(NamedTuple):
@@ -115,14 +116,19 @@ def _document(file: BinaryIO, path: str) -> tuple[str, dict[str, Any]]:
     head = file.read(_HEAD_BYTES)
     if size > MAX_FILE_BYTES and f'"{RUN_PROTOCOL}"'.encode() not in head:
         raise FileError(f"{path!r} has {size} bytes; at most {MAX_FILE_BYTES} are read")
+    start = head.lstrip()[:1]
+    if start not in (b"", b"{", _BOM):
+        raise FileError(
+            f"{path!r} is no .pta file, run file or spec: it begins with {start!r}, not with an object"
+        )
     file.seek(0)
     first = _first_line(file)
     if _is_header(first):
         return "run", as_header(loads(first, what=repr(path), max_bytes=MAX_LINE_BYTES), path)["spec"]
     if size > MAX_FILE_BYTES:
         raise FileError(f"{path!r} has {size} bytes and is no run file; at most {MAX_FILE_BYTES} are read")
-    rest = file.read(MAX_FILE_BYTES + 1)
-    return _kind(loads(first + rest, what=repr(path)), path)
+    file.seek(0)
+    return _kind(loads(file.read(MAX_FILE_BYTES + 1), what=repr(path)), path)
 
 
 def _first_line(file: BinaryIO) -> bytes:

@@ -404,6 +404,7 @@ class HeadPattern:
 
 
 _PARTS = ("act", "hidden", "grad")
+_BLOCK_NUMBERS = ("weightNorm", "weightGradNorm", "updateRatio")
 
 
 @dataclass
@@ -502,7 +503,7 @@ class HealthFrame:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object; NaN and infinite numbers stay as they are.
 
-        A number that ``nonFinite`` names at the frame's own level is written as null.
+        A number that ``nonFinite`` names is written as null.
 
         Example:
             >>> HealthFrame(0, 0.0, 1.5, nonFinite={"gradNorm": "inf"}).to_dict()["gradNorm"] is None
@@ -510,9 +511,7 @@ class HealthFrame:
         """
         out = _HEALTH.write(self)
         out["blocks"] = [block.to_dict() for block in self.blocks]
-        if self.nonFinite and not self.nonFinite.keys() <= out.keys():
-            return _with_nulls(out, self.nonFinite)
-        return out
+        return _with_nulls(out, self.nonFinite) if self.nonFinite else out
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> HealthFrame:
@@ -548,7 +547,11 @@ class HealthFrame:
 
 
 def _with_nulls(out: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """``out`` with a null for each known key of the frame that ``names`` has and it lacks."""
+    """``out`` with a null for each number of the frame and its blocks that ``names`` has and it lacks."""
+    for block in out["blocks"]:
+        for key in _BLOCK_NUMBERS:
+            if f"blocks.{block['id']}.{key}" in names:
+                block.setdefault(key, None)
     return {key: out.get(key) for key in _HEALTH.fields if key in out or key in names} | out
 
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import JsonError
 from .protocol import MAX_DEPTH, MAX_FILE_BYTES, MAX_INTEGER, MAX_VALUES
 from .terminal import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["dumps", "loads"]
 
@@ -33,8 +35,8 @@ _LONG_INTEGER = b"," + b"0" * len(str(MAX_INTEGER))
 _LARGE_EXPONENT = b"e000"
 # Patterns are compiled when they are first needed, which most texts never do.
 _SUSPECT_NUMBER = rb"(?:^|[\s:\[,])-?(?:[0-9]{16}|[0-9.]+[eE]\+?[0-9]{3})"
+_PIECE = 1 << 18
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_ESCAPE = rb"(?s)\\."
 _LONE_SURROGATE = r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F].."
 _HIDDEN_KEY = "__proto__"
 
@@ -116,29 +118,40 @@ def _check_weight(data: bytes, what: str, max_depth: int, max_values: int) -> No
     they are too high are the texts taken out.
     """
     opened = data.count(b"[") + data.count(b"{")
-    values = opened + data.count(b",")
-    if opened <= max_depth and values <= max_values:
+    if opened <= max_depth and opened + data.count(b",") <= max_values:
         return
-    structure = _structure(data)
-    if values > max_values:
-        values = len(structure) - structure.count(b"]") - structure.count(b"}")
+    values = depth = deepest = 0
+    for structure in _structure(data):
+        values += len(structure) - structure.count(b"]") - structure.count(b"}")
         if values > max_values:
-            raise JsonError(f"{what}: {values} values, at most {max_values} are read")
-    steps = array("b", structure.translate(_STEPS, b","))
-    depth = max(accumulate(steps), default=0)
-    if depth > max_depth:
-        raise JsonError(f"{what}: nested {depth} deep, at most {max_depth} are read")
+            raise JsonError(f"{what}: more values than the {max_values} that are read")
+        steps = array("b", structure.translate(_STEPS, b","))
+        deepest = max(deepest, depth + max(accumulate(steps), default=0))
+        if deepest > max_depth:
+            raise JsonError(f"{what}: nested more than {max_depth} deep")
+        depth += sum(steps)
 
 
-def _structure(data: bytes) -> bytes:
-    """The brackets and commas of ``data`` outside of its texts, in order."""
-    if b"\\" in data:
-        data = re.sub(_ESCAPE, b"", data)
-    rest = data.translate(None, _NOT_STRUCTURE)
-    # Two quotes side by side are an empty text, or the seam of two texts with nothing
-    # between them; either way what lies outside stays outside.
-    rest = rest.replace(b'""', b"")
-    return b"".join(rest.split(b'"')[::2])
+def _structure(data: bytes) -> Iterator[bytes]:
+    """The brackets and commas of ``data`` outside of its texts, a piece at a time.
+
+    A piece bounds the memory: of a text made of quotes, each could become an object.
+    """
+    inside = 0
+    carried = b""
+    for start in range(0, len(data), _PIECE):
+        piece = carried + data[start : start + _PIECE]
+        carried = b""
+        if b"\\" in piece:
+            # A backslash at the end escapes what the next piece begins with.
+            if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+                piece, carried = piece[:-1], b"\\"
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        # Two quotes side by side are an empty text, or the seam of two texts with nothing
+        # between them; either way what lies outside stays outside.
+        parts = piece.translate(None, _NOT_STRUCTURE).replace(b'""', b"").split(b'"')
+        yield b"".join(parts[inside::2])
+        inside ^= (len(parts) - 1) % 2
 
 
 def _check_surrogates(plain: str, what: str) -> None:
@@ -228,16 +241,16 @@ def dumps(value: Any) -> str:
         Traceback (most recent call last):
         ptoa_core.errors.JsonError: $.loss is nan; JSON has no such number
     """
-    _check_value(value, "$", MAX_DEPTH)
+    try:
+        _check_value(value, MAX_DEPTH)
+    except _Fault as fault:
+        raise JsonError(f"${''.join(reversed(fault.place))} {fault.message}") from None
     return _ENCODER.encode(value)
 
 
 def _plain(value: Any) -> Any:
     """What an object of ours says about itself."""
-    to_dict = getattr(value, "to_dict", None)
-    if to_dict is None:
-        raise JsonError(f"{shown(value)} cannot be said in JSON")
-    return to_dict()
+    return value.to_dict()
 
 
 _ENCODER = json.JSONEncoder(
@@ -245,47 +258,71 @@ _ENCODER = json.JSONEncoder(
 )
 
 
-def _check_value(value: Any, where: str, depth: int) -> None:
-    """Refuse what a reader of the text would refuse. Stops at ``MAX_DEPTH``, so a cycle ends."""
-    if value is None or value is True or value is False:
-        return
+class _Fault(Exception):  # noqa: N818  # never leaves this module
+    """What cannot be written, and the steps that lead to it, innermost first."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.place: list[str] = []
+
+
+def _check_value(value: Any, depth: int) -> None:
+    """Refuse what a reader of the text would refuse. ``depth`` bounds it, so a cycle ends."""
     if isinstance(value, str):
-        _check_text(value, where)
-    elif isinstance(value, int):
-        if abs(value) > MAX_INTEGER:
-            raise JsonError(f"{where} is {shown(value)}, beyond 2**53 - 1, which no browser holds")
+        _check_text(value)
     elif isinstance(value, float):
+        # Only NaN and the infinities do not cancel themselves.
         if value - value != 0:
-            raise JsonError(f"{where} is {value}; JSON has no such number")
-    else:
-        _check_inside(value, where, depth)
+            raise _Fault(f"is {value}; JSON has no such number")
+    elif isinstance(value, int):
+        if not -MAX_INTEGER <= value <= MAX_INTEGER:
+            raise _Fault(f"is {shown(value)}, beyond 2**53 - 1, which no browser holds")
+    elif value is not None:
+        _check_container(value, depth)
 
 
-def _check_text(text: str, where: str) -> None:
+def _check_text(text: str) -> None:
     """Refuse half of a surrogate pair."""
     if not text.isascii():
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise JsonError(f"{where} holds half of a surrogate pair: {shown(text)}") from None
+            raise _Fault(f"holds half of a surrogate pair: {shown(text)}") from None
 
 
-def _check_inside(value: Any, where: str, depth: int) -> None:
-    """Check the items of an array or object, or what an object of ours says."""
+def _check_container(value: Any, depth: int) -> None:
+    """Check what stands inside an array, an object, or an object of ours."""
     if depth == 0:
-        raise JsonError(f"{where} is nested over {MAX_DEPTH} deep, or holds itself")
+        raise _Fault(f"is nested over {MAX_DEPTH} deep, or holds itself")
     if isinstance(value, dict):
+        _check_object(value, depth - 1)
+    elif isinstance(value, (list, tuple)):
+        index = 0
+        try:
+            for index, item in enumerate(value):  # noqa: B007  # the handler says where it stopped
+                _check_value(item, depth - 1)
+        except _Fault as fault:
+            fault.place.append(f"[{index}]")
+            raise
+    elif hasattr(value, "to_dict"):
+        _check_value(value.to_dict(), depth - 1)
+    else:
+        raise _Fault(f"is {shown(value)}, which JSON cannot say")
+
+
+def _check_object(value: dict[Any, Any], depth: int) -> None:
+    """Check the keys and values of an object."""
+    key = None
+    try:
         for key, item in value.items():
             if not isinstance(key, str) or key == _HIDDEN_KEY:
-                raise JsonError(f"{where} has the key {shown(key)}; a key is text and not {_HIDDEN_KEY!r}")
-            _check_text(key, where)
-            _check_value(item, f"{where}.{key}", depth - 1)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            _check_value(item, f"{where}[{index}]", depth - 1)
-    elif hasattr(value, "to_dict"):
-        _check_value(value.to_dict(), where, depth)
-    elif isinstance(value, Mapping):
-        raise JsonError(f"{where} is {shown(value)}; a dict is wanted")
-    else:
-        raise JsonError(f"{where} is {shown(value)}, which JSON cannot say")
+                break
+            _check_text(key)
+            _check_value(item, depth)
+        else:
+            return
+    except _Fault as fault:
+        fault.place.append(f".{shown(key)[1:-1]}")
+        raise
+    raise _Fault(f"has the key {shown(key)}; a key is text, and not {_HIDDEN_KEY!r}")

@@ -11,9 +11,8 @@ import atexit
 import threading
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
+from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
 
@@ -26,7 +25,9 @@ from .sinks import FrameSink
 __all__ = ["FramePump"]
 
 _Frame = HealthFrame | EncodedFrame | Mapping[str, Any]
-OnError = Callable[[FrameSink | None, Exception], object]
+# A frame with its weight, a mark to set once everything before it is given, or the end.
+_Item = tuple[_Frame, int] | threading.Event | None
+OnError = Callable[[FrameSink | None, BaseException], object]
 
 
 class FramePump:
@@ -72,14 +73,16 @@ class FramePump:
         self.dropped = 0
         self._sinks = list(sinks)
         self._on_error = on_error or _warn
-        self._limits = (max_frames, max_blocks)
-        self._queue: deque[tuple[_Frame, int]] = deque()
-        self._waiting_blocks = 0
-        self._pushed = 0
-        self._delivered = 0
+        self._max_frames = max_frames
+        self._max_blocks = max_blocks
+        # What was put is counted by the pushing threads, what was taken by the pump's own
+        # thread: neither waits for the other.
+        self._put_frames = self._put_blocks = 0
+        self._taken_frames = self._taken_blocks = 0
+        self._queue: SimpleQueue[_Item] = SimpleQueue()
+        self._pushing = threading.Lock()
         self._encoding_failed = False
         self._open = True
-        self._change = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         register(self)
         _PUMPS.add(self)
@@ -88,9 +91,9 @@ class FramePump:
     def _after_fork(self) -> None:
         """The thread is not in the child: take nothing, wait for nothing."""
         self._open = False
-        self._queue = deque()
-        self._delivered = self._pushed
-        self._change = threading.Condition()
+        self._queue = SimpleQueue()
+        self._pushing = threading.Lock()
+        self._taken_frames = self._put_frames
 
     def push_health(self, frame: _Frame) -> None:
         """Queue one frame and return; it is copied, so the caller may use it again.
@@ -107,23 +110,21 @@ class FramePump:
             True
         """
         kept, weight = _copied(frame)
-        with self._change:
+        with self._pushing:
             if not self._open:
                 return
             if not self._fits(weight):
                 self.dropped += 1
                 return
-            self._queue.append((kept, weight))
-            self._waiting_blocks += weight
-            self._pushed += 1
-            self._change.notify_all()
+            self._put_frames += 1
+            self._put_blocks += weight
+            self._queue.put((kept, weight))
 
     def _fits(self, weight: int) -> bool:
         """Whether the queue has room; an empty one takes a frame of any size."""
-        max_frames, max_blocks = self._limits
-        return not self._queue or (
-            len(self._queue) < max_frames and self._waiting_blocks + weight <= max_blocks
-        )
+        waiting = self._put_frames - self._taken_frames
+        blocks = self._put_blocks - self._taken_blocks
+        return waiting == 0 or (waiting < self._max_frames and blocks + weight <= self._max_blocks)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything that was pushed so far has been given to the sinks.
@@ -132,20 +133,21 @@ class FramePump:
             timeout: Seconds to wait at most; None waits without end.
 
         Returns:
-            Whether it was all given in time.
+            Whether it was all given in time. False at once when a sink asks for it, since
+            the pump's own thread cannot wait for itself.
 
         Example:
             >>> FramePump([]).flush(timeout=1)
             True
         """
-        with self._change:
-            target = self._pushed
-            return (
-                self._change.wait_for(
-                    lambda: self._delivered >= target or not self._thread.is_alive(), timeout
-                )
-                and self._delivered >= target
-            )
+        if self._thread is threading.current_thread():
+            return False
+        reached = threading.Event()
+        with self._pushing:
+            if not self._open:
+                return self._join(timeout)
+            self._queue.put(reached)
+        return reached.wait(timeout)
 
     def close(self, timeout: float = 3.0) -> bool:
         """Take nothing more, deliver what waits, and end the thread.
@@ -162,28 +164,30 @@ class FramePump:
             >>> pump.close(), pump.close()
             (True, True)
         """
-        with self._change:
-            self._open = False
-            self._change.notify_all()
+        with self._pushing:
+            if self._open:
+                self._open = False
+                self._queue.put(None)
+        return self._join(timeout)
+
+    def _join(self, timeout: float | None) -> bool:
+        """Wait for the thread's end; True when it gave everything."""
         # A sink may close the pump from the pump's own thread, which cannot wait for itself.
         if self._thread is not threading.current_thread() and self._thread.is_alive():
             self._thread.join(timeout)
-        return self._delivered >= self._pushed
+        return self._taken_frames == self._put_frames and not self._thread.is_alive()
 
     def _run(self) -> None:
-        """The thread: deliver until closed and empty."""
-        while True:
-            with self._change:
-                self._change.wait_for(lambda: self._queue or not self._open)
-                if not self._queue:
-                    return
-                frame, weight = self._queue.popleft()
-                self._waiting_blocks -= weight
+        """The thread: deliver until the end is reached."""
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            frame, weight = item
             self._deliver(frame)
-            del frame  # a waiting thread must not keep the last frame alive
-            with self._change:
-                self._delivered += 1
-                self._change.notify_all()
+            self._taken_blocks += weight
+            self._taken_frames += 1
+            del item, frame  # a waiting thread must not keep the last frame alive
 
     def _deliver(self, frame: _Frame) -> None:
         """Encode one frame and give it to each sink that still takes frames."""
@@ -197,11 +201,12 @@ class FramePump:
         for sink in list(self._sinks):
             try:
                 sink.push_health(encoded)
-            except Exception as error:  # noqa: BLE001, PERF203  # a sink is a user's code; the others go on
+            # A sink is a user's code: whatever it raises, even SystemExit, ends only itself.
+            except BaseException as error:  # noqa: BLE001, PERF203
                 self._sinks.remove(sink)
                 self._report(sink, error)
 
-    def _report(self, sink: FrameSink | None, error: Exception) -> None:
+    def _report(self, sink: FrameSink | None, error: BaseException) -> None:
         """Say once what failed; a failing report ends nothing."""
         try:
             self._on_error(sink, error)
@@ -214,7 +219,9 @@ def _copied(frame: _Frame) -> tuple[_Frame, int]:
     if isinstance(frame, EncodedFrame):
         return frame, 1
     if isinstance(frame, HealthFrame):
-        kept = copy(frame)
+        # copy.copy would take longer than all the rest of a push.
+        kept = HealthFrame.__new__(HealthFrame)
+        kept.__dict__.update(frame.__dict__)
         kept.blocks = list(frame.blocks)
         return kept, len(kept.blocks) + 1
     if isinstance(frame, Mapping):
@@ -224,7 +231,7 @@ def _copied(frame: _Frame) -> tuple[_Frame, int]:
     return frame, 1
 
 
-def _warn(sink: FrameSink | None, error: Exception) -> None:
+def _warn(sink: FrameSink | None, error: BaseException) -> None:
     """Warn that a sink stands aside, or that a frame could not be encoded."""
     what = "a frame was left out" if sink is None else f"{sink!r} gets no more frames"
     warnings.warn(f"{what}: {type(error).__name__}: {error}", PtoaWarning, stacklevel=2)

@@ -9,6 +9,7 @@ and inputs only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from .errors import JsonError, SpecError
@@ -21,6 +22,7 @@ from .terminal import shown
 __all__ = ["Problem", "check", "validate"]
 
 _MOST_NAMED = 8
+_MOST_KEPT = 100
 
 
 class Problem(NamedTuple):
@@ -80,7 +82,7 @@ def check(spec: ModelSpec | Mapping[str, Any]) -> ModelSpec:
 
     Raises:
         SpecError: If it has problems of severity ``error``; the message names the first
-            ones and ``problems`` holds all.
+            ones and ``problems`` holds up to a hundred.
 
     Example:
         >>> check(ModelSpec("x", [], "u0"))
@@ -97,11 +99,11 @@ def check(spec: ModelSpec | Mapping[str, Any]) -> ModelSpec:
 
 def _raise_errors(problems: Iterable[Problem]) -> None:
     """Raise when there is a problem that is no warning."""
-    errors = [problem for problem in problems if problem.severity == "error"]
+    # A stranger's spec may have a million problems; the first hundred say enough.
+    errors = list(islice((problem for problem in problems if problem.severity == "error"), _MOST_KEPT))
     if errors:
         named = "; ".join(problem.message for problem in errors[:_MOST_NAMED])
-        left = len(errors) - _MOST_NAMED
-        raise SpecError(named + (f"; and {left} more problems" if left > 0 else ""), errors)
+        raise SpecError(named + ("; and more" if len(errors) > _MOST_NAMED else ""), errors)
 
 
 def _problems(spec: object) -> list[Problem]:
@@ -190,7 +192,7 @@ def _inputs(spec: ModelSpec, places: Mapping[str, int]) -> Iterator[Problem]:
             if source not in places:
                 message = f"{where} of block {shown(block.id)} is {shown(source)}, and no block has that id"
                 yield Problem("dangling-input", where, message, "error")
-            elif places[source] >= index:
+            elif places[source] > index:
                 message = f"{where} is {shown(source)}, which does not come before block {shown(block.id)}"
                 yield Problem("input-order", where, message, "warning")
 

@@ -9,7 +9,7 @@ accumulated. The loss of a step is the model's own when it returns one; the Trai
 takes its place on the steps that are logged, and `eval_loss` is the frame's validation loss.
 """
 
-# ruff: noqa: ARG002  the Trainer decides what its hooks are given
+
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ class is taken from what the script has imported by then, both when both are; a 
 this module first gets the one that is installed.
 """
 
-# ruff: noqa: ARG002  Lightning decides what its hooks are given
+
 
 from __future__ import annotations
 

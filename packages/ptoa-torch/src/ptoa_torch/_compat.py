@@ -7,23 +7,39 @@ difference between them has one function here.
 from __future__ import annotations
 
 import contextlib
+import gc
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedTensorMixin
 
+import torch
+from torch import Tensor, nn
+
 __all__ = [
+    "compiled_inside",
+    "compiler_ran",
+    "copy_to_host",
     "eager",
+    "foreach_copy",
+    "grad_scalers",
+    "in_backward",
+    "is_capturing",
     "is_compiled",
+    "is_compiling",
     "is_lazy",
     "is_scripted",
+    "is_uninitialized",
+    "local_tensor",
+    "no_autocast",
     "norm_classes",
     "set_version",
     "storage_key",
     "version_of",
+    "wait_for",
 ]
 
 
@@ -50,14 +66,18 @@ def storage_key(tensor: Tensor) -> int | None:
     """A number that tensors on one storage share; None for tensors without a storage."""
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError, AttributeError):
+    except (RuntimeError, NotImplementedError, AttributeError, ValueError):
         return None
 
 
 def is_lazy(model: nn.Module) -> bool:
-    """Whether a parameter or buffer of the model still waits for its shape."""
-    tensors = (*model.parameters(), *model.buffers())
-    return any(isinstance(tensor, UninitializedTensorMixin) for tensor in tensors)
+    """Whether some module of the model makes its parameters in its first forward."""
+    return any(isinstance(module, LazyModuleMixin) for module in model.modules())
+
+
+def is_uninitialized(tensor: Tensor) -> bool:
+    """Whether a parameter or buffer still waits for its shape."""
+    return isinstance(tensor, UninitializedTensorMixin)
 
 
 def is_scripted(module: nn.Module) -> bool:
@@ -67,7 +87,9 @@ def is_scripted(module: nn.Module) -> bool:
 
 def is_compiled(module: nn.Module) -> bool:
     """Whether calling the module goes through ``torch.compile``."""
-    return getattr(module, "_compiled_call_impl", None) is not None or type(module).__name__ == "OptimizedModule"
+    return (
+        getattr(module, "_compiled_call_impl", None) is not None or type(module).__name__ == "OptimizedModule"
+    )
 
 
 def norm_classes() -> dict[str, tuple[type[nn.Module], ...]]:
@@ -92,3 +114,84 @@ def eager(model: nn.Module) -> AbstractContextManager[None]:
     if any(is_compiled(module) for module in model.modules()):
         return _stance("force_eager")
     return contextlib.nullcontext()
+
+
+def local_tensor(tensor: Tensor) -> Tensor:
+    """The part of a sharded tensor that lies on this process; any other tensor as it is."""
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else to_local()
+
+
+def copy_to_host(flat: Tensor) -> tuple[Tensor, object]:
+    """Start copying a tensor to the CPU; returns where it arrives and what says that it has."""
+    if flat.device.type != "cuda":
+        return flat.cpu(), None
+    host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+    host.copy_(flat, non_blocking=True)
+    done = torch.cuda.Event()
+    done.record(torch.cuda.current_stream(flat.device))
+    return host, done
+
+
+def wait_for(done: Any) -> None:
+    """Wait until a copy that `copy_to_host` started has arrived."""
+    if done is not None:
+        done.synchronize()
+
+
+def is_compiling() -> bool:
+    """Whether this line is being traced by the compiler; a constant to it, so no guard is added."""
+    return (
+        torch.compiler.is_compiling()
+        if hasattr(torch.compiler, "is_compiling")
+        else torch._dynamo.is_compiling()
+    )
+
+
+def in_backward() -> bool:
+    """Whether a backward pass is running on this thread; False where torch does not say."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being recorded, during which nothing may be read or added."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def foreach_copy(targets: list[Tensor], sources: list[Tensor]) -> None:
+    """Copy many tensors at once, one by one before torch 2.1."""
+    together = getattr(torch, "_foreach_copy_", None)
+    if together is not None:
+        together(targets, sources)
+        return
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
+
+
+def grad_scalers() -> tuple[type, ...]:
+    """The classes of loss scalers of this torch."""
+    found = (getattr(torch.amp, "GradScaler", None), torch.cuda.amp.GradScaler)
+    return tuple(cls for cls in found if cls is not None)
+
+
+def no_autocast() -> AbstractContextManager[None]:
+    """A context in which no operation is cast to a half type, on the CPU or on CUDA."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(torch.autocast("cpu", enabled=False))
+    if torch.cuda.is_available():
+        stack.enter_context(torch.autocast("cuda", enabled=False))
+    return stack
+
+
+def compiler_ran() -> bool:
+    """Whether ``torch.compile`` has traced anything in this process."""
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters.get("frames"))
+
+
+def compiled_inside(root: nn.Module) -> bool:
+    """Whether a compiled wrapper around the model is alive, such as ``torch.compile(model)`` makes."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    return any(isinstance(holder, dict) and holder.get("_orig_mod") is root for holder in gc.get_referrers(root))

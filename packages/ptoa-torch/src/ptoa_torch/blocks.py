@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from ptoa_core.spec import Block, BlockParams, ModelSpec, Origin
 from torch import Tensor, nn
 
+from ._compat import is_uninitialized
 from .functions import NORMS
 from .graph import Call, Graph, Value
 from .matchers import activation_role
 from .nodes import Node, Nodes, has_bias, linear_sizes, parameter_reads, weight_read
-from .regions import Region, activation_name, find_attention, find_experts, find_mlps
+from .regions import Region, activation_name, common_call, find_attention, find_experts, find_mlps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["Drawing", "draw"]
 
@@ -28,7 +32,21 @@ _LETTERS = {
     "tokens": "t", "input": "i", "embedding": "e", "posenc": "p", "attention": "a", "mlp": "m", "norm": "n",
     "add": "r", "linear": "l", "activation": "f", "unembed": "u", "softmax": "s", "loss": "x", "group": "g",
 }  # fmt: skip
-_DRAWN = frozenset({"attention", "linear", "embedding", "norm", "activation", "softmax", "loss", "leaf", "core", "posenc", "mlp"})
+_DRAWN = frozenset(
+    {
+        "attention",
+        "linear",
+        "embedding",
+        "norm",
+        "activation",
+        "softmax",
+        "loss",
+        "leaf",
+        "core",
+        "posenc",
+        "mlp",
+    }
+)
 # Kinds whose parameters are their own weights, not a stream that flows in.
 _WEIGHTED = frozenset({"linear", "embedding", "norm", "leaf", "activation", "attention", "posenc", "mlp"})
 
@@ -77,6 +95,13 @@ class Drawing:
     dropped: list[str] = field(default_factory=list)
 
 
+def _parameters(module: nn.Module) -> Iterable[nn.Parameter]:
+    """A module's parameters; a layer without submodules is asked directly, which is much quicker."""
+    if module._modules:
+        return module.parameters()
+    return [parameter for parameter in module._parameters.values() if parameter is not None]
+
+
 class _Drawer:
     """Walks the nodes of a graph once and makes units of them."""
 
@@ -86,6 +111,7 @@ class _Drawer:
         self.units: list[Unit] = []
         self._carried: dict[int, Unit | None] = {}
         self._starts: dict[int, Unit] = {}
+        self._opened: set[int] = set()
         self._regions: dict[int, Unit] = {}
         self._inputs: dict[int, Unit] = {}
         find_experts(self.nodes)
@@ -107,9 +133,9 @@ class _Drawer:
                 if node.region is not region and reached:
                     marks.add(node.index)
                     tainted.append(node)
-            self._absorb(region, tainted, marks)
+            self._absorb(region, tainted)
 
-    def _absorb(self, region: Region, tainted: list[Node], marks: set[int]) -> None:
+    def _absorb(self, region: Region, tainted: list[Node]) -> None:
         """Give a region the tainted nodes that lead back into it."""
         leads: set[int] = set()
         for node in reversed(tainted):
@@ -135,7 +161,9 @@ class _Drawer:
         """The unit of one of the model's inputs."""
         unit = self._inputs.get(id(value))
         if unit is None:
-            place = next((i for i, given in enumerate(self.graph.inputs) if given is value), len(self._inputs))
+            place = next(
+                (i for i, given in enumerate(self.graph.inputs) if given is value), len(self._inputs)
+            )
             unit = Unit("input", -1e6 + place, value.name, BlockParams(), self.graph.root, value=value)
             if value.shape:
                 unit.params.in_ = value.shape[-1]
@@ -149,7 +177,9 @@ class _Drawer:
         if unit is None:
             shape = value.shape or ()
             params = BlockParams(d=shape[-1] if shape else None, extra={"type": "parameter"})
-            unit = Unit("embedding", -1e5 + len(self._starts), value.name, params, self.graph.root, value=value)
+            unit = Unit(
+                "embedding", -1e5 + len(self._starts), value.name, params, self.graph.root, value=value
+            )
             unit.parameters[id(value.tensor)] = value.tensor
             self._starts[id(value.tensor)] = unit
         return unit
@@ -198,7 +228,8 @@ class _Drawer:
         """Add an edge, once."""
         if source is None or source is unit or source in unit.inputs:
             return
-        if self._is_start(source) and source not in self.units:
+        if self._is_start(source) and id(source) not in self._opened:
+            self._opened.add(id(source))
             self.units.append(source)
         unit.inputs.append(source)
 
@@ -208,16 +239,17 @@ class _Drawer:
         unit.value = node.makes[0] if node.makes else None
         if node.call is not None:
             unit.module, unit.modules, unit.ordinal = node.call.module, [node.call.path], node.call.ordinal
-            unit.parameters.update((id(p), p) for p in node.call.module.parameters())
+            unit.parameters.update((id(p), p) for p in _parameters(node.call.module))
             returned = next((v for v in node.call.outputs if self.nodes.maker(v) is node), None)
             unit.value = returned or unit.value
-        unit.parameters.update((id(v.tensor), v.tensor) for v in parameter_reads(node))
+        own = (*parameter_reads(node), *(node.views if node.kind in _WEIGHTED else ()))
+        unit.parameters.update((id(v.tensor), v.tensor) for v in own)
         self.units.append(unit)
         return unit
 
     def _node_unit(self, node: Node) -> Unit:
         """The unit of a node that is drawn."""
-        kind, params = _describe(self.nodes, node)
+        kind, params = _describe(node)
         label = (node.path if node.call is not None and node.path else "") or _function_label(node)
         if kind == "group":
             label = str(params.extra.get("type") or label)
@@ -235,20 +267,29 @@ class _Drawer:
         call = region.call
         scope = call.parent if call is not None and call.parent is not None else _enclosing(region.nodes)
         label = call.path if call is not None else f"{scope.path or 'model'} {region.kind}"
-        unit = Unit(region.kind, region.last.index, label, region.params, scope, nodes=region.nodes, region=region)
+        unit = Unit(
+            region.kind, region.last.index, label, region.params, scope, nodes=region.nodes, region=region
+        )
         unit.value = region.last.makes[0] if region.last.makes else None
         if call is not None:
             unit.module, unit.ordinal = call.module, call.ordinal
-            unit.value = next((v for v in call.outputs if (m := self.nodes.maker(v)) is not None and m.region is region), unit.value)
-        home = call.path if call is not None else region.last.call.path if region.last.call is not None else None
+            unit.value = next(
+                (v for v in call.outputs if (m := self.nodes.maker(v)) is not None and m.region is region),
+                unit.value,
+            )
+        home = (
+            call.path if call is not None else region.last.call.path if region.last.call is not None else None
+        )
         held = [node.call.path for node in region.nodes if node.call is not None]
         unit.modules = list(dict.fromkeys(path for path in ([home] if home is not None else []) + held))
         for node in region.nodes:
-            owned = node.call.module.parameters() if node.call is not None else ()
+            owned = _parameters(node.call.module) if node.call is not None else ()
             unit.parameters.update((id(p), p) for p in owned)
-            unit.parameters.update((id(v.tensor), v.tensor) for v in parameter_reads(node))
+            unit.parameters.update((id(v.tensor), v.tensor) for v in (*parameter_reads(node), *node.views))
         if call is not None:
-            unit.parameters.update((id(p), p) for p in call.module.parameters() if _covers(region, self.nodes, call))
+            unit.parameters.update(
+                (id(p), p) for p in call.module.parameters() if _covers(region, self.nodes, call)
+            )
         self._regions[id(region)] = unit
         self.units.append(unit)
         return unit
@@ -270,7 +311,15 @@ class _Drawer:
                 return placed
         if not streams:
             return starts[0][1] if starts else None
-        if starts and node.name not in ("cat", "stack", "where", "setitem", "copy", "index_put", "masked_scatter"):
+        if starts and node.name not in (
+            "cat",
+            "stack",
+            "where",
+            "setitem",
+            "copy",
+            "index_put",
+            "masked_scatter",
+        ):
             if len(streams) == 1:
                 return self._with_parameters(node, streams[0][1], [unit for _, unit in starts])
         elif len(carriers) == 1:
@@ -289,7 +338,9 @@ class _Drawer:
     def _with_parameters(self, node: Node, stream: Unit, starts: list[Unit]) -> Unit:
         """A stream that meets parameters: a bias of the linear before it, or a group of its own."""
         one_row = all(p.ndim <= 1 for start in starts for p in start.parameters.values())
-        if node.kind == "regroup" or (node.kind == "add" and stream.kind in ("linear", "unembed") and one_row and stream.region is None):
+        if node.kind == "regroup" or (
+            node.kind == "add" and stream.kind in ("linear", "unembed") and one_row and stream.region is None
+        ):
             if node.kind == "add":
                 stream.params.bias = True
                 stream.value = node.makes[0] if node.makes else stream.value
@@ -298,7 +349,11 @@ class _Drawer:
             return stream
         module = node.scope.module
         owned = any(id(p) in start.parameters for p in module.parameters(recurse=False) for start in starts)
-        name = type(module).__name__ if owned and node.scope.parent is not None and next(module.children(), None) is None else node.name
+        name = (
+            type(module).__name__
+            if owned and node.scope.parent is not None and next(module.children(), None) is None
+            else node.name
+        )
         unit = self._new("group", node, name, BlockParams(extra={"type": name}))
         if name != node.name:
             unit.modules, unit.module = [node.scope.path], module
@@ -311,7 +366,9 @@ class _Drawer:
 
     def _reads_positions(self, node: Node) -> bool:
         """Whether an embedding is looked up at positions and not at tokens."""
-        index = next((v for slot, v in node.reads if slot in (0, "input")), None) or (node.reads[0][1] if node.reads else None)
+        index = next((v for slot, v in node.reads if slot in (0, "input")), None) or (
+            node.reads[0][1] if node.reads else None
+        )
         if index is None or self._is_plain_input(index):
             return index is not None and "position" in (self._plain_input_name(index) or "")
         counted = _counts_up(index.tensor)
@@ -332,7 +389,9 @@ class _Drawer:
         """Whether a value is an input of the model as it was given."""
         return self._plain_input_name(value) is not None
 
-    def _positions(self, node: Node, streams: list[tuple[Value, Unit]], starts: list[tuple[Value, Unit]]) -> Unit | None:
+    def _positions(
+        self, node: Node, streams: list[tuple[Value, Unit]], starts: list[tuple[Value, Unit]]
+    ) -> Unit | None:
         """The position block that an addition makes, where one side of it is a table of positions."""
         tables = [unit for _, unit in streams if unit.kind == "posenc" and not self._used(unit)]
         others = [unit for _, unit in streams if unit not in tables]
@@ -342,8 +401,10 @@ class _Drawer:
             return None
         shape = streams[0][0].shape
         if starts and len(starts) == 1 and _is_table(starts[0][0].shape, shape):
-            return self._parameter_table(node, streams[0][1], starts[0][1], starts[0][0])
-        constant = next((v for _, v in node.reads if self.carrier(v) is None and _is_table(v.shape, shape)), None)
+            return self._parameter_table(node, streams[0][1], starts[0][1])
+        constant = next(
+            (v for _, v in node.reads if self.carrier(v) is None and _is_table(v.shape, shape)), None
+        )
         if constant is not None and _is_sinusoidal(constant.tensor):
             return self._constant_table(node, streams[0][1], constant)
         return None
@@ -359,7 +420,7 @@ class _Drawer:
         table.value = node.makes[0] if node.makes else table.value
         return table
 
-    def _parameter_table(self, node: Node, stream: Unit, start: Unit, value: Value) -> Unit:
+    def _parameter_table(self, node: Node, stream: Unit, start: Unit) -> Unit:
         """The block of a parameter that is added as positions."""
         table = next(iter(start.parameters.values()))
         shape = tuple(table.shape)
@@ -396,7 +457,7 @@ class _Drawer:
 # ── describing one node ──────────────────────────────────────────────────────
 
 
-def _describe(nodes: Nodes, node: Node) -> tuple[str, BlockParams]:
+def _describe(node: Node) -> tuple[str, BlockParams]:
     """The kind and params of a drawn node."""
     if node.call is not None:
         params = BlockParams(**{**node.params.__dict__, "extra": dict(node.params.extra)})
@@ -406,7 +467,9 @@ def _describe(nodes: Nodes, node: Node) -> tuple[str, BlockParams]:
 
 def _group(node: Node) -> tuple[str, BlockParams]:
     module, extra = node.scope.module, {"type": node.name}
-    if node.scope.parent is not None and any(id(v.tensor) in {id(p) for p in module.parameters(recurse=False)} for v in parameter_reads(node)):
+    if node.scope.parent is not None and any(
+        id(v.tensor) in {id(p) for p in module.parameters(recurse=False)} for v in parameter_reads(node)
+    ):
         extra["type"] = type(module).__name__
     return "group", BlockParams(extra=extra)
 
@@ -445,7 +508,7 @@ def _loss(node: Node) -> tuple[str, BlockParams]:
     return "loss", BlockParams(extra={"type": node.name})
 
 
-def _attention(node: Node) -> tuple[str, BlockParams]:
+def _attention(_node: Node) -> tuple[str, BlockParams]:
     return "attention", BlockParams()
 
 
@@ -466,15 +529,17 @@ def _function_label(node: Node) -> str:
 def _weight_value(node: Node) -> Value | None:
     """The table of a position embedding."""
     weight = weight_read(node)
-    if weight is None and node.module is not None and isinstance(getattr(node.module, "weight", None), Tensor):
+    if (
+        weight is None
+        and node.module is not None
+        and isinstance(getattr(node.module, "weight", None), Tensor)
+    ):
         return Value(source="param", tensor=node.module.weight)
     return weight
 
 
 def _enclosing(nodes: list[Node]) -> Call:
     """The innermost call around nodes."""
-    from .regions import common_call
-
     return common_call(nodes)
 
 
@@ -492,7 +557,7 @@ def _is_table(table: tuple[int, ...] | None, stream: tuple[int, ...] | None) -> 
         return False
     if table[-1] != stream[-1] or table[-2] != stream[-2] or stream[-2] < 2:
         return False
-    return all(size == 1 or size == other for size, other in zip(table[:-2][::-1], stream[:-2][::-1], strict=False))
+    return all(size in (1, other) for size, other in zip(table[:-2][::-1], stream[:-2][::-1], strict=False))
 
 
 def _counts_up(index: Any) -> bool | None:
@@ -571,12 +636,18 @@ def _mark_unembed(units: list[Unit], outputs: list[Unit]) -> None:
         if unit.kind == "embedding" and unit.nodes:
             for key in unit.parameters:
                 tables.setdefault(key, unit)
-    vocabularies = {unit.params.vocab for unit in units if unit.kind == "embedding" and any(s.kind == "tokens" for s in unit.inputs)}
-    ends = _end_linears(units, outputs)
+    vocabularies = {
+        unit.params.vocab
+        for unit in units
+        if unit.kind == "embedding" and any(s.kind == "tokens" for s in unit.inputs)
+    }
+    ends = _end_linears(outputs)
     for unit in units:
         if unit.kind != "linear":
             continue
-        tied = next((tables[key] for key, p in unit.parameters.items() if key in tables and p.ndim == 2), None)
+        tied = next(
+            (tables[key] for key, p in unit.parameters.items() if key in tables and p.ndim == 2), None
+        )
         if tied is None and not (unit.params.out in vocabularies and id(unit) in ends):
             continue
         params = BlockParams(vocab=unit.params.out, d=unit.params.in_, extra=unit.params.extra)
@@ -587,7 +658,7 @@ def _mark_unembed(units: list[Unit], outputs: list[Unit]) -> None:
         unit.kind, unit.params = "unembed", params
 
 
-def _end_linears(units: list[Unit], outputs: list[Unit]) -> set[int]:
+def _end_linears(outputs: list[Unit]) -> set[int]:
     """Ids of the linear units after which only functions without weights come."""
     ends: set[int] = set()
     stack, seen = list(outputs), set()
@@ -603,7 +674,7 @@ def _end_linears(units: list[Unit], outputs: list[Unit]) -> set[int]:
     return ends
 
 
-def _containers(units: list[Unit], graph: Graph) -> tuple[list[Block], dict[int, str]]:
+def _containers(units: list[Unit]) -> tuple[list[Block], dict[int, str]]:
     """The groups around the units, outer before inner, and the id for each call."""
     needed: dict[int, Call] = {}
     for unit in units:
@@ -635,7 +706,7 @@ def _finish_params(unit: Unit, graph: Graph, counts: dict[int, int], counted: se
         if unit.value.dtype:
             extra["dtype"] = unit.value.dtype
     if unit.parameters:
-        own = [p for key, p in unit.parameters.items() if key not in counted]
+        own = [p for key, p in unit.parameters.items() if key not in counted and not is_uninitialized(p)]
         counted.update(unit.parameters)
         extra["paramCount"] = sum(int(p.numel()) for p in own)
     extra["known"] = graph.known
@@ -659,19 +730,21 @@ def draw(graph: Graph, name: str, source: str) -> Drawing:
     outputs = list(dict.fromkeys(outputs))
     if not outputs and drawer.units:
         outputs = [max(drawer.units, key=lambda unit: unit.order)]
-    for unit in outputs:
-        if unit not in drawer.units:
-            drawer.units.append(unit)
+    present = {id(unit) for unit in drawer.units}
+    drawer.units.extend(unit for unit in outputs if id(unit) not in present)
     kept = _live_units(drawer.units, outputs)
-    dropped = [u.label for u in drawer.units if u not in set(kept) and u.parameters and u.kind != "embedding"]
+    drawn = {id(unit) for unit in kept}
+    dropped = [u.label for u in drawer.units if id(u) not in drawn and u.parameters and u.kind != "embedding"]
     _mark_tokens(drawer)
     _mark_unembed(kept, outputs)
     return _assemble(graph, _sorted_units(kept), outputs, name, source, dropped)
 
 
-def _assemble(graph: Graph, units: list[Unit], outputs: list[Unit], name: str, source: str, dropped: list[str]) -> Drawing:
+def _assemble(
+    graph: Graph, units: list[Unit], outputs: list[Unit], name: str, source: str, dropped: list[str]
+) -> Drawing:
     """Number the units and write them down as blocks."""
-    blocks, groups = _containers(units, graph)
+    blocks, groups = _containers(units)
     numbers: dict[str, int] = {"g": len(blocks)}
     for unit in units:
         letter = _LETTERS.get(unit.kind, "g")
@@ -689,7 +762,9 @@ def _assemble(graph: Graph, units: list[Unit], outputs: list[Unit], name: str, s
         if unit.modules:
             bindings[unit.id] = unit.modules[0]
         inputs = [source.id for source in unit.inputs if source.id]
-        blocks.append(Block(unit.id, unit.kind, params, inputs, unit.label or None, groups.get(unit.scope.index)))
+        blocks.append(
+            Block(unit.id, unit.kind, params, inputs, unit.label or None, groups.get(unit.scope.index))
+        )
     end = _main_output(outputs, units)
     spec = ModelSpec(name, blocks, end, Origin("torch", source), bindings=bindings)
     values = {unit.id: unit.value for unit in units if unit.value is not None}

@@ -5,16 +5,22 @@ This module imports without torch; the pass itself is recorded by `reading`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
-from ptoa_core.errors import SettingError, TensorError
+from ptoa_core.errors import PtoaWarning, SettingError, TensorError
 from ptoa_core.frames import FrameTensor, TraceFrame
 from ptoa_core.protocol import DEFAULT_MAX_ELEMS, DEFAULT_MAX_FRAME_ELEMS
-from ptoa_core.spec import ModelSpec
 from ptoa_core.tensors import clip_shape, encode_tensor
 
 from .from_module import Analysis, analyze
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from typing_extensions import Self
+
+    from ptoa_core.spec import ModelSpec
 
 __all__ = ["TraceWatch", "capture", "watch_trace"]
 
@@ -65,14 +71,19 @@ def capture(
     if example_input is None:
         raise SettingError("capture runs one forward pass, so it needs an example_input")
     for name, number in (("max_elems", max_elems), ("max_frame_elems", max_frame_elems)):
-        if not isinstance(number, int) or number < 1:
-            raise SettingError(f"{name} must be a whole number of at least 1, got {number!r}")
+        _check_count(name, number)
     found = analyze(model, example_input, strategy="hooks")
     ids = _ids(found.spec, spec or found.spec)
     tensors = list(_framed(_keyed(found, ids), max_elems, max_frame_elems))
     seen = {tensor.key.partition(":")[0] for tensor in tensors}
     missing = [block for block in _leaf_ids(spec or found.spec) if block not in seen]
     return TraceFrame(step, tensors, loss, missing or None)
+
+
+def _check_count(name: str, number: object) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise SettingError(f"{name} must be a whole number of at least 1, got {number!r}")
 
 
 def _leaf_ids(spec: ModelSpec) -> list[str]:
@@ -82,7 +93,7 @@ def _leaf_ids(spec: ModelSpec) -> list[str]:
 
 
 def _ids(ours: ModelSpec, theirs: ModelSpec) -> dict[str, str]:
-    """Which block of a given spec each block of ours is: the same id where kind and label agree, else the first that agrees."""
+    """Which block of a given spec each of ours is: the same id, else the first, with its kind and label."""
     wanted = {block.id: (block.kind, block.label) for block in theirs.blocks}
     places: dict[tuple[str, str | None], list[str]] = {}
     for block in theirs.blocks:
@@ -163,8 +174,7 @@ class TraceWatch:
         max_elems: int = DEFAULT_MAX_ELEMS,
     ) -> None:
         """Read the spec where none is given."""
-        if not isinstance(every, int) or every < 1:
-            raise SettingError(f"every must be a whole number of at least 1, got {every!r}")
+        _check_count("every", every)
         if not callable(push):
             raise SettingError(f"push must be callable, got {type(push).__name__}")
         self.model = model
@@ -184,14 +194,24 @@ class TraceWatch:
         """
         if self.closed:
             return
-        due = self.step_count % self.every == 0
-        if due:
-            self._push(self._frame(None if loss is None else float(loss)))
+        if self.step_count % self.every == 0:
+            self._due(loss)
         self.step_count += 1
+
+    def _due(self, loss: Any) -> None:
+        """Push a frame; what goes wrong ends the watch with a warning and never the training."""
+        try:
+            self._push(self._frame(None if loss is None else float(loss)))
+        except Exception as error:  # noqa: BLE001 - neither the model nor push may break a training loop
+            self.closed = True
+            text = f"no more trace frames after step {self.step_count}: {type(error).__name__}: {error}"
+            warnings.warn(text, PtoaWarning, stacklevel=3)
 
     def _frame(self, loss: float | None) -> TraceFrame:
         """A frame of the current step."""
-        return capture(self.model, self._example, self._max_elems, spec=self.spec, step=self.step_count, loss=loss)
+        return capture(
+            self.model, self._example, self._max_elems, spec=self.spec, step=self.step_count, loss=loss
+        )
 
     def snapshot(self) -> TraceFrame:
         """Push a frame at once, whatever the step, and return it."""
@@ -203,7 +223,7 @@ class TraceWatch:
         """Push no more frames. May be called twice."""
         self.closed = True
 
-    def __enter__(self) -> TraceWatch:
+    def __enter__(self) -> Self:
         """The watch itself."""
         return self
 

@@ -1,11 +1,14 @@
-"""The door to everything that needs PyTorch: a missing torch becomes an error that says which extra to install."""
+"""The door to everything that needs PyTorch: where torch is missing, an error says which extra to install."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ptoa_core.errors import missing_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["torch_needed"]
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptoa_core.errors import PtoaWarning
-from ptoa_core.spec import ModelSpec
 
 from .extras import torch_needed
+
+if TYPE_CHECKING:
+    from ptoa_core.spec import ModelSpec
 
 __all__ = ["STRATEGIES", "Analysis", "analyze", "from_module"]
 
@@ -47,7 +49,9 @@ class Analysis:
     output: Any = None
 
 
-def analyze(model: Any, example_input: Any = None, *, strategy: str = "auto", name: str | None = None) -> Analysis:
+def analyze(
+    model: Any, example_input: Any = None, *, strategy: str = "auto", name: str | None = None
+) -> Analysis:
     """Read a model: its spec, how it was read, and the tensors of the pass.
 
     Args:
@@ -82,10 +86,12 @@ def analyze(model: Any, example_input: Any = None, *, strategy: str = "auto", na
     """
     with torch_needed("analyze(model)"):
         from .reading import read
-    return read(model, example_input, strategy, name)
+    return read(model, example_input, strategy, name, keep=True)
 
 
-def from_module(model: Any, example_input: Any = None, *, strategy: str = "auto", name: str | None = None) -> ModelSpec:
+def from_module(
+    model: Any, example_input: Any = None, *, strategy: str = "auto", name: str | None = None
+) -> ModelSpec:
     """The spec of a model: its blocks and how they connect.
 
     Args:

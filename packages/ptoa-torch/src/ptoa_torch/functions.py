@@ -22,14 +22,28 @@ __all__ = [
     "SDPA",
     "SOFTMAX",
     "function_name",
+    "words",
     "writes_in_place",
 ]
 
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, as a set: long rows of names stay readable.
+
+    Example:
+        >>> sorted(words("relu gelu"))
+        ['gelu', 'relu']
+    """
+    return frozenset(text.split())
+
+
 # They answer with sizes, flags or numbers, or make a tensor from nothing but those of another.
-METADATA = frozenset(
-    "size shape dim ndim ndimension numel stride device dtype layout is_floating_point is_complex item tolist "
-    "zeros_like ones_like empty_like full_like rand_like randn_like randint_like "
-    "new_zeros new_ones new_empty new_full new_tensor getattr result_type finfo".split()
+METADATA = words(
+    """
+    size shape dim ndim ndimension numel stride device dtype layout is_floating_point is_complex
+    item tolist zeros_like ones_like empty_like full_like rand_like randn_like randint_like
+    new_zeros new_ones new_empty new_full new_tensor getattr result_type finfo
+    """
 )
 # Arguments of which only shape or dtype is read.
 METADATA_ARGUMENTS: dict[str, tuple[int | str, ...]] = {
@@ -40,15 +54,19 @@ METADATA_ARGUMENTS: dict[str, tuple[int | str, ...]] = {
     "to": (1, "other"),
 }
 # Calls so cheap and so common that they are let through without a look.
-QUIET = frozenset(
-    "size shape dim ndim ndimension numel nelement stride storage_offset device dtype layout itemsize element_size "
-    "is_floating_point is_complex is_contiguous is_cuda is_cpu is_mps is_xpu is_meta is_sparse is_sparse_csr is_quantized is_nested "
-    "is_leaf is_inference is_signed is_pinned is_conj is_neg is_mkldnn is_shared is_same_size get_device requires_grad requires_grad_ "
-    "item tolist __len__ __bool__ __int__ __float__ __index__ __hash__ __repr__ __format__ __contains__ __iter__ __dir__ "
-    "_version names has_names data_ptr storage untyped_storage _typed_storage numpy __array__ __dlpack__ grad_fn grad "
-    "register_hook retain_grad output_nr _backward_hooks allclose equal is_tensor __reduce_ex__ __deepcopy__ "
-    "_is_view is_same_size is_nonzero can_cast result_type is_storage _base name retains_grad is_ipu is_hpu is_vulkan is_maia "
-    "is_coalesced dense_dim sparse_dim real_dtype __cuda_array_interface__ __torch_dispatch__ manual_seed".split()
+QUIET = words(
+    """
+    size shape dim ndim ndimension numel nelement stride storage_offset device dtype layout itemsize
+    element_size is_floating_point is_complex is_contiguous is_cuda is_cpu is_mps is_xpu is_meta
+    is_sparse is_sparse_csr is_quantized is_nested is_leaf is_inference is_signed is_pinned is_conj
+    is_neg is_mkldnn is_shared is_same_size get_device requires_grad requires_grad_ item tolist
+    __len__ __bool__ __int__ __float__ __index__ __hash__ __repr__ __format__ __contains__ __iter__
+    __dir__ _version names has_names data_ptr storage untyped_storage _typed_storage numpy __array__
+    __dlpack__ grad_fn grad register_hook retain_grad output_nr _backward_hooks allclose equal
+    is_tensor __reduce_ex__ __deepcopy__ _is_view is_same_size is_nonzero can_cast result_type
+    is_storage _base name retains_grad is_ipu is_hpu is_vulkan is_maia is_coalesced dense_dim
+    sparse_dim real_dtype __cuda_array_interface__ __torch_dispatch__ manual_seed
+    """
 )
 
 ACTIVATIONS: dict[str, str] = {
@@ -76,7 +94,9 @@ ACTIVATIONS: dict[str, str] = {
     "glu": "glu",
 }
 SOFTMAX = frozenset({"softmax", "log_softmax", "_softmax", "softmin", "gumbel_softmax"})
-SDPA = frozenset({"scaled_dot_product_attention", "flex_attention", "flash_attn_func", "flash_attn_varlen_func"})
+SDPA = frozenset(
+    {"scaled_dot_product_attention", "flex_attention", "flash_attn_func", "flash_attn_varlen_func"}
+)
 LINEAR = frozenset({"linear"})
 MATMUL = frozenset({"matmul", "bmm", "mm", "baddbmm", "addmm", "einsum", "mv", "tensordot"})
 NORMS: dict[str, str | None] = {
@@ -87,27 +107,37 @@ NORMS: dict[str, str | None] = {
     "instance_norm": None,
     "native_layer_norm": "layernorm",
 }
-LOSSES = frozenset(
-    "cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits "
-    "kl_div ctc_loss margin_ranking_loss hinge_embedding_loss cosine_embedding_loss triplet_margin_loss poisson_nll_loss "
-    "gaussian_nll_loss soft_margin_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss".split()
+LOSSES = words(
+    """
+    cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy
+    binary_cross_entropy_with_logits kl_div ctc_loss margin_ranking_loss hinge_embedding_loss
+    cosine_embedding_loss triplet_margin_loss poisson_nll_loss gaussian_nll_loss soft_margin_loss
+    multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss
+    """
 )
 # Functions that deserve a block of their own although version 1 has no kind for them.
-LEAF_FUNCTIONS = frozenset(
-    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d _convolution convolution "
-    "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
-    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d lp_pool1d lp_pool2d interpolate upsample grid_sample "
-    "fft_rfft fft_irfft fft_fft fft_ifft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 stft istft lstm gru rnn_tanh rnn_relu "
-    "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell bilinear embedding_bag cdist".split()
+LEAF_FUNCTIONS = words(
+    """
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d _convolution convolution
+    max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d
+    adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
+    adaptive_max_pool3d lp_pool1d lp_pool2d interpolate upsample grid_sample fft_rfft fft_irfft
+    fft_fft fft_ifft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 stft istft lstm gru rnn_tanh rnn_relu
+    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell bilinear embedding_bag cdist
+    """
 )
 # Nothing but a new arrangement, a cast, or a copy of the same numbers.
-REGROUP = frozenset(
-    "view reshape transpose permute t contiguous flatten unflatten squeeze unsqueeze expand expand_as view_as reshape_as swapaxes swapdims "
-    "movedim moveaxis clone detach to type type_as float half double bfloat16 long int bool cpu cuda data T mT H mH getitem split chunk "
-    "unbind tensor_split select narrow slice dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout identity repeat "
-    "repeat_interleave tile roll flip as_strided view_as_real view_as_complex real imag pad diagonal index_select gather take_along_dim "
-    "unfold atleast_1d atleast_2d atleast_3d broadcast_to ravel rename align_to as_subclass alias positive copy setitem requires_grad "
-    "masked_select take detach_ resolve_conj resolve_neg checkpoint pixel_shuffle pixel_unshuffle channel_shuffle".split()
+REGROUP = words(
+    """
+    view reshape transpose permute t contiguous flatten unflatten squeeze unsqueeze expand expand_as
+    view_as reshape_as swapaxes swapdims movedim moveaxis clone detach to type type_as float half
+    double bfloat16 long int bool cpu cuda data T mT H mH getitem split chunk unbind tensor_split
+    select narrow slice dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout identity
+    repeat repeat_interleave tile roll flip as_strided view_as_real view_as_complex real imag pad
+    diagonal index_select gather take_along_dim unfold atleast_1d atleast_2d atleast_3d broadcast_to
+    ravel rename align_to as_subclass alias positive copy setitem requires_grad masked_select take
+    detach_ resolve_conj resolve_neg checkpoint pixel_shuffle pixel_unshuffle channel_shuffle
+    """
 )
 
 _OPERATORS = {
@@ -142,7 +172,8 @@ _OPERATORS = {
 
 def _raw_name(func: Any) -> str:
     """The name a function or a property getter was defined under."""
-    name = getattr(func, "__name__", None)
+    packet = getattr(func, "overloadpacket", None)
+    name = getattr(func if packet is None else packet, "__name__", None)
     if name in ("__get__", "__set__"):
         name = getattr(func.__self__, "__name__", name)
     return str(name if name is not None else getattr(func, "_opname", type(func).__name__))
@@ -165,14 +196,20 @@ def function_name(func: Any) -> str:
     return _OPERATORS.get(name, name)
 
 
-_DUNDER = frozenset("add sub mul matmul pow neg abs and or xor invert mod floordiv eq ne lt le gt ge getitem setitem".split())
+_DUNDER = words(
+    """
+    add sub mul matmul pow neg abs and or xor invert mod floordiv eq ne lt le gt ge getitem setitem
+    """
+)
 
 
 def writes_in_place(func: Any, kwargs: dict[str, Any]) -> bool:
     """Whether a call writes to its first argument or to ``out``, told by its name alone."""
     name = _raw_name(func)
     if name.startswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__", "__iter__"))
+        return name == "__setitem__" or (
+            name.startswith("__i") and name not in ("__invert__", "__index__", "__int__", "__iter__")
+        )
     if name.endswith("_") or kwargs.get("out") is not None or kwargs.get("inplace") is True:
         return True
     return getattr(func, "__name__", "") == "__set__"

@@ -10,18 +10,21 @@ model meanwhile is put back.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from torch.overrides import TorchFunctionMode
 
 import torch
 from torch import Tensor, fx, nn
-from torch.overrides import TorchFunctionMode
 
 from . import _compat
 from .functions import QUIET, function_name
 from .graph import Graph, GraphBuilder, describe_tensor, flatten
-from .inputs import Inputs
 from .matchers import leaf_role
 from .modes import StateGuard, evaluating, untouched
+
+if TYPE_CHECKING:
+    from .inputs import Inputs
 
 __all__ = ["MAX_MODULES", "trace"]
 
@@ -49,15 +52,18 @@ def _resolved(item: Any) -> Any:
 class _Tracer(fx.Tracer):
     """Drives a `GraphBuilder` while torch.fx traces."""
 
-    def __init__(self, builder: GraphBuilder, paths: dict[int, str], given: set[str]) -> None:
+    def __init__(self, builder: GraphBuilder, model: nn.Module, given: set[str]) -> None:
         super().__init__()
         self._builder = builder
-        self._paths = paths
+        self._paths: dict[int, str] = {id(module): path for path, module in model.named_modules()}
+        self._tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         self._given = given
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Modules that one row of the table knows stay whole, subclasses of layers too."""
-        return leaf_role(m) is not None or super().is_leaf_module(m, module_qualified_name) and not list(m.children())
+        return leaf_role(m) is not None or (
+            super().is_leaf_module(m, module_qualified_name) and not list(m.children())
+        )
 
     def path_of_module(self, mod: nn.Module) -> str:
         """The module's path, looked up instead of searched for."""
@@ -79,6 +85,11 @@ class _Tracer(fx.Tracer):
         if kind == "placeholder":
             if target in self._given:
                 self._builder.add_input(proxy, str(target).lstrip("*"))
+        elif kind == "get_attr":
+            tensor = self._tensors.get(target)
+            if tensor is not None:
+                source = "param" if isinstance(tensor, nn.Parameter) else "buffer"
+                self._builder.name_source(proxy, source, target, tensor)
         elif kind in ("call_function", "call_method"):
             name = function_name(target)
             if not name.startswith("_assert"):
@@ -95,7 +106,9 @@ class _Constants(TorchFunctionMode):
         self._builder = builder
         self._guard = guard
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Record the function unless a proxy takes part, which records itself."""
         kwargs = kwargs or {}
         name = function_name(func)
@@ -108,6 +121,9 @@ class _Constants(TorchFunctionMode):
         if made:
             self._builder.finish(op, made)
         return result
+
+
+_STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 def _defaults(model: nn.Module, inputs: Inputs | None) -> tuple[dict[str, Any], set[str]]:
@@ -125,8 +141,7 @@ def _defaults(model: nn.Module, inputs: Inputs | None) -> tuple[dict[str, Any], 
         if optional and (passed is None or parameter.name not in passed):
             fixed[parameter.name] = parameter.default
         else:
-            stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-            given.add(stars + parameter.name)
+            given.add(_STARS.get(parameter.kind, "") + parameter.name)
     return fixed, given
 
 
@@ -143,15 +158,19 @@ def trace(model: nn.Module, inputs: Inputs | None = None) -> Graph:
     Raises:
         Exception: Whatever torch.fx or the model's own code raises on proxies.
     """
-    paths = {id(module): path for path, module in model.named_modules()}
     builder = GraphBuilder(model, "traced", (fx.Proxy, Tensor), _describe)
     for name, parameter in model.named_parameters():
         builder.name_source(parameter, "param", name)
     for name, buffer in model.named_buffers():
         builder.name_source(buffer, "buffer", name)
-    with untouched(model, watch_writes=False) as guard, torch.no_grad(), evaluating(model), _compat.eager(model):
+    with (
+        untouched(model, watch_writes=False) as guard,
+        torch.no_grad(),
+        evaluating(model),
+        _compat.eager(model),
+    ):
         fixed, given = _defaults(model, inputs)
-        tracer = _Tracer(builder, paths, given)
+        tracer = _Tracer(builder, model, given)
         with _Constants(builder, guard):
             traced = tracer.trace(model, concrete_args=fixed or None)
         return builder.done(_result_of(traced, builder))

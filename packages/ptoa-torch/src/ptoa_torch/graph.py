@@ -174,7 +174,9 @@ def flatten(item: Any, leaf: type | tuple[type, ...] = Tensor) -> Iterator[tuple
             stack.extend((prefix + key, inner, depth + 1) for key, inner in reversed(list(_children(part))))
 
 
-def _leaves(arguments: Iterable[tuple[int | str, Any]], leaf: type | tuple[type, ...]) -> list[tuple[int | str, Any]]:
+def _leaves(
+    arguments: Iterable[tuple[int | str, Any]], leaf: type | tuple[type, ...]
+) -> list[tuple[int | str, Any]]:
     """The tensors among arguments, each with the argument's position or keyword."""
     found: list[tuple[int | str, Any]] = []
     for slot, argument in arguments:
@@ -208,15 +210,22 @@ class GraphBuilder:
         self._values: dict[int, Value] = {}
         self._held: list[Any] = []
         self._written: dict[int, Value] = {}
-        self._named: dict[int, tuple[str, str]] = {}
+        self._named: dict[int, tuple[str, str, Any]] = {}
         self._counts: dict[int, int] = {}
         root = Call(0, "", model, None, 0)
         self.graph = Graph(model, known, root, calls=[root])
         self.current = root
 
-    def name_source(self, tensor: Any, source: str, name: str) -> None:
-        """Say what a tensor is that was there before the pass: a parameter or a buffer."""
-        self._named.setdefault(id(tensor), (source, name))
+    def name_source(self, tensor: Any, source: str, name: str, stands_for: Any = None) -> None:
+        """Say what a tensor is that was there before the pass: a parameter or a buffer.
+
+        Args:
+            tensor: The tensor, or a tracer's proxy of it.
+            source: ``param`` or ``buffer``.
+            name: Its name in the model.
+            stands_for: The tensor itself, where ``tensor`` is a proxy.
+        """
+        self._named.setdefault(id(tensor), (source, name, tensor if stands_for is None else stands_for))
         self._held.append(tensor)
 
     def add_input(self, tensor: Any, name: str) -> Value:
@@ -244,8 +253,9 @@ class GraphBuilder:
         """The latest value of a tensor; what nothing produced is a parameter, buffer or constant."""
         value = self._values.get(id(tensor))
         if value is None:
-            source, name = self._named.get(id(tensor), ("const", ""))
-            value = self._new(tensor, source=source, name=name)
+            source, name, real = self._named.get(id(tensor), ("const", "", tensor))
+            value = self._values[id(tensor)] = self._new(real, source=source, name=name)
+            self._held.append(tensor)
         if storage is not None:
             return self._after_write(value, storage)
         return value
@@ -278,7 +288,7 @@ class GraphBuilder:
             kwargs: Its keyword arguments.
             storage_of: Gives a tensor's storage key; asked only once something was written.
         """
-        arguments = [*enumerate(args), *kwargs.items()]
+        arguments: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
         inputs: list[tuple[int | str, Value]] = []
         if name not in METADATA:
             skipped = METADATA_ARGUMENTS.get(name, ())

@@ -10,20 +10,27 @@ given to the next one and would draw an edge that does not exist.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from . import _compat
-from .functions import QUIET, function_name
+from .functions import QUIET, function_name, writes_in_place
 from .graph import Call, Graph, GraphBuilder, flatten
-from .inputs import Inputs
 from .modes import StateGuard, evaluating, untouched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .inputs import Inputs
 
 __all__ = ["Failure", "Recording", "input_names", "record"]
 
@@ -72,11 +79,12 @@ def _named(func: Any) -> tuple[str, bool]:
 class _Recorder(TorchFunctionMode):
     """Drives a `GraphBuilder` with the functions and module calls of a running pass."""
 
-    def __init__(self, model: nn.Module, guard: StateGuard) -> None:
+    def __init__(self, model: nn.Module, guard: StateGuard, keep: bool) -> None:
         super().__init__()
         self.builder = GraphBuilder(model, "run")
+        self._keep = keep
         self.failure: Failure | None = None
-        self._guard = guard
+        self.guard = guard
         self._function = ""
 
     def __torch_function__(
@@ -87,19 +95,31 @@ class _Recorder(TorchFunctionMode):
         name, quiet = _named(func)
         if quiet:
             return func(*args, **kwargs)
-        self._guard.before_call(func, name, args, kwargs)
+        self.guard.before_call(func, name, args, kwargs)
         op = self.builder.op(name, args, kwargs, _compat.storage_key)
-        versions = [(value.tensor, _compat.version_of(value.tensor)) for _, value in op.inputs]
+        given = [value.tensor for _, value in op.inputs]
+        versions = [(tensor, _compat.version_of(tensor)) for tensor in given]
+        if self._keep and args and writes_in_place(func, kwargs):
+            self._keep_value(args[0])
         self._function = name
         result = func(*args, **kwargs)
         self._function = ""
         self._finish(op, result, versions)
         return result
 
+    def _keep_value(self, tensor: Any) -> None:
+        """Give the value of a tensor that is about to be overwritten a copy of its own."""
+        if isinstance(tensor, Tensor) and self.builder.known(tensor):
+            value = self.builder.value_of(tensor)
+            if value.source != "param" and value.tensor is tensor:
+                value.tensor = tensor.detach().clone()
+
     def _finish(self, op: Any, result: Any, versions: list[tuple[Tensor, int]]) -> None:
         """Record what the function made and what it wrote in place."""
         written = [
-            (tensor, _compat.storage_key(tensor)) for tensor, version in versions if _compat.version_of(tensor) != version
+            (tensor, _compat.storage_key(tensor))
+            for tensor, version in versions
+            if _compat.version_of(tensor) != version
         ]
         given = {id(tensor) for tensor, _ in versions}
         if isinstance(result, Tensor):
@@ -115,13 +135,17 @@ class _Recorder(TorchFunctionMode):
         """A stand-in for the module's forward that records the call around it."""
         forward = module.forward
         builder = self.builder
+        inside = (
+            _ScriptRecorder(builder, self.guard) if _compat.is_scripted(module) else contextlib.nullcontext()
+        )
 
         def recorded(*args: Any, **kwargs: Any) -> Any:
             call = builder.enter(module, path, (args, kwargs))
             try:
-                result = forward(*args, **kwargs)
+                with inside:
+                    result = forward(*args, **kwargs)
             except BaseException as error:
-                self._note(call, error)
+                self.note(call, error)
                 builder.close(call)
                 raise
             builder.leave(call, result)
@@ -131,11 +155,36 @@ class _Recorder(TorchFunctionMode):
         recorded.__wrapped__ = forward  # type: ignore[attr-defined]
         return recorded
 
-    def _note(self, call: Call, error: BaseException) -> None:
+    def note(self, call: Call, error: BaseException) -> None:
         """Remember the innermost call that an exception passed through."""
         if self.failure is None and isinstance(error, Exception):
             shapes = [tuple(tensor.shape) for _, tensor in flatten(call.arguments)]
             self.failure = Failure(error, call, shapes, self._function)
+
+
+class _ScriptRecorder(TorchDispatchMode):
+    """Records the operators of a scripted module, whose calls Python never sees."""
+
+    def __init__(self, builder: GraphBuilder, guard: StateGuard) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        self._builder = builder
+        self.guard = guard
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Record one operator."""
+        kwargs = kwargs or {}
+        # The mode for functions is still on, and would record the same operator again.
+        with torch._C.DisableTorchFunction():
+            name = function_name(func)
+            self.guard.before_call(func, name, args, kwargs)
+            op = self._builder.op(name, args, kwargs)
+            result = func(*args, **kwargs)
+        made = [tensor for _, tensor in flatten(result)]
+        if made:
+            self._builder.finish(op, made)
+        return result
 
 
 def _parameter_names(model: nn.Module, count: int) -> list[str]:
@@ -156,9 +205,14 @@ def input_names(model: nn.Module, inputs: Inputs) -> list[tuple[str, Any]]:
         ``(name, tensor)`` in the order of the arguments; a tensor inside a container has the
         dotted place after the parameter's name, as ``batch.tokens``.
     """
-    named = [*zip(_parameter_names(model, len(inputs.args)), inputs.args, strict=True), *inputs.kwargs.items()]
+    named = [
+        *zip(_parameter_names(model, len(inputs.args)), inputs.args, strict=True),
+        *inputs.kwargs.items(),
+    ]
     return [
-        (f"{name}.{place}" if place else name, tensor) for name, item in named for place, tensor in flatten(item)
+        (f"{name}.{place}" if place else name, tensor)
+        for name, item in named
+        for place, tensor in flatten(item)
     ]
 
 
@@ -180,7 +234,19 @@ def _name_sources(model: nn.Module, builder: GraphBuilder) -> None:
         builder.name_source(buffer, "buffer", name)
 
 
-def record(model: nn.Module, inputs: Inputs) -> Recording:
+@contextlib.contextmanager
+def _deep_calls(model: nn.Module) -> Iterator[None]:
+    """Room on the interpreter's stack for the recorded calls of deeply nested modules."""
+    limit = sys.getrecursionlimit()
+    depth = max((path.count(".") for path, _ in model.named_modules()), default=0)
+    sys.setrecursionlimit(limit + 8 * depth)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def record(model: nn.Module, inputs: Inputs, *, keep: bool = False) -> Recording:
     """Run the model once on example inputs, in eval mode and without gradients, and record it.
 
     The model, its inputs, the random state and the grad mode are afterwards as before, also
@@ -190,19 +256,21 @@ def record(model: nn.Module, inputs: Inputs) -> Recording:
     Args:
         model: The model; it and its inputs stay on their devices.
         inputs: The arguments of its forward.
+        keep: Copy a tensor before it is overwritten in place, so that every value of the graph
+            holds what it held when it was made.
 
     Returns:
         The graph with ``known`` "run", the model's output, and the failure if there was one.
     """
     with untouched(model, inputs, watch_writes=False) as guard:
-        recorder = _Recorder(model, guard)
+        recorder = _Recorder(model, guard, keep)
         _name_sources(model, recorder.builder)
         names = input_names(model, inputs)
         shadowed = _shadow_all(model, recorder)
         for name, tensor in names:
             recorder.builder.add_input(tensor, name)
         try:
-            with torch.no_grad(), evaluating(model), _compat.eager(model):
+            with torch.no_grad(), evaluating(model), _compat.eager(model), _deep_calls(model):
                 return _run(model, inputs, recorder)
         finally:
             for module in shadowed:
@@ -214,11 +282,16 @@ def _run(model: nn.Module, inputs: Inputs, recorder: _Recorder) -> Recording:
     builder, output = recorder.builder, None
     builder.graph.root.arguments = (inputs.args, inputs.kwargs)
     try:
-        with recorder:
+        inside = (
+            _ScriptRecorder(builder, recorder.guard)
+            if _compat.is_scripted(model)
+            else contextlib.nullcontext()
+        )
+        with recorder, inside:
             output = model(*inputs.args, **inputs.kwargs)
             builder.leave(builder.graph.root, output)
-    except Exception as error:
-        recorder._note(builder.graph.root, error)
+    except Exception as error:  # noqa: BLE001 - the model is a stranger and may raise anything; it is handed on
+        recorder.note(builder.graph.root, error)
         builder.done(None)
         return Recording(builder.graph, None, recorder.failure)
     return Recording(builder.done(output), output, None)

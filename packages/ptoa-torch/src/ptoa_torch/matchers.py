@@ -9,14 +9,16 @@ submodules, as a group with its class name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptoa_core.spec import BlockParams
 from torch import nn
 
 from . import _compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "VARIANTS",
@@ -77,8 +79,28 @@ def _configured(module: nn.Module, *names: str) -> int | None:
     return found if found is not None else _number(getattr(module, "config", None), *names)
 
 
-_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "n_local_heads", "nheads", "num_head", "heads", "encoder_attention_heads")
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "n_local_kv_heads", "n_query_groups", "num_query_groups", "kv_heads")
+_HEADS = (
+    "num_heads",
+    "num_attention_heads",
+    "n_heads",
+    "n_head",
+    "nhead",
+    "n_local_heads",
+    "nheads",
+    "num_head",
+    "heads",
+    "encoder_attention_heads",
+)
+_KV_HEADS = (
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_kv_heads",
+    "n_kv_head",
+    "n_local_kv_heads",
+    "n_query_groups",
+    "num_query_groups",
+    "kv_heads",
+)
 
 
 def heads_of(module: nn.Module) -> int | None:
@@ -119,7 +141,9 @@ _ACTIVATION_WORDS: tuple[tuple[str, str], ...] = (
     ("tanh", "tanh"),
     ("softplus", "softplus"),
 )
-_NAMED_ACTIVATION = re.compile(r"(activation|gelu(new|tanh|fast|python)?|silu|swish|relu(2|6|squared)?|mish|tanh|sigmoid)$")
+_NAMED_ACTIVATION = re.compile(
+    r"(activation|gelu(new|tanh|fast|python)?|silu|swish|relu(2|6|squared)?|mish|tanh|sigmoid)$"
+)
 
 
 def activation_of(module: nn.Module) -> str | None:
@@ -132,7 +156,7 @@ def activation_of(module: nn.Module) -> str | None:
     for cls in type(module).__mro__:
         if cls in _ACTIVATION_CLASSES:
             return _ACTIVATION_CLASSES[cls]
-    if next(module.children(), None) is not None or next(module.parameters(), None) is not None:
+    if module._modules or module._parameters:
         return None
     name = type(module).__name__.lower().replace("_", "")
     if not _NAMED_ACTIVATION.search(name):
@@ -155,12 +179,14 @@ def _activation(module: nn.Module) -> Role | None:
 # ── one row each ─────────────────────────────────────────────────────────────
 
 
+_TRANSPARENT = (nn.modules.dropout._DropoutNd, nn.Identity, nn.Flatten, nn.Unflatten)
+_TRANSPARENT_NAME = re.compile(r"(Dropout|DropPath|StochasticDepth|Identity)$")
+
+
 def _transparent(module: nn.Module) -> Role | None:
-    if isinstance(module, (nn.Dropout, nn.Identity, nn.Flatten, nn.Unflatten, nn.AlphaDropout, nn.FeatureAlphaDropout)):
+    if isinstance(module, _TRANSPARENT):
         return Role("transparent")
-    if isinstance(module, (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)):
-        return Role("transparent")
-    if next(module.parameters(), None) is None and re.search(r"(Dropout|DropPath|StochasticDepth|Identity)$", type(module).__name__):
+    if _TRANSPARENT_NAME.search(type(module).__name__) and next(module.parameters(), None) is None:
         return Role("transparent")
     return None
 
@@ -174,13 +200,15 @@ def _attention(module: nn.Module) -> Role | None:
 
 
 def _linear(module: nn.Module) -> Role | None:
-    if isinstance(module, nn.Linear) or (_number(module, "in_features") is not None and "Linear" in type(module).__name__):
+    if isinstance(module, nn.Linear) or (
+        "Linear" in type(module).__name__ and _number(module, "in_features") is not None
+    ):
         sizes = _number(module, "in_features"), _number(module, "out_features")
         bias = getattr(module, "bias", None)
         bias = bias() if callable(bias) else bias
         return Role("block", "linear", BlockParams(in_=sizes[0], out=sizes[1], bias=bias is not None))
-    weight = getattr(module, "weight", None)
-    if type(module).__name__ == "Conv1D" and getattr(weight, "ndim", 0) == 2:
+    weight = getattr(module, "weight", None) if type(module).__name__ == "Conv1D" else None
+    if weight is not None and weight.ndim == 2:
         return Role("block", "linear", BlockParams(in_=weight.shape[0], out=weight.shape[1], bias=True))
     return None
 
@@ -195,7 +223,7 @@ def _embedding(module: nn.Module) -> Role | None:
 
 
 def _norm(module: nn.Module) -> Role | None:
-    if next(module.children(), None) is not None:
+    if module._modules:
         return None
     for variant, classes in _compat.norm_classes().items():
         if isinstance(module, classes):
@@ -210,7 +238,7 @@ _OTHER_NORM = re.compile(r"(Batch|Group|Instance|LocalResponse)Norm", re.IGNOREC
 
 def _other_norm(module: nn.Module) -> Role | None:
     name = type(module).__name__
-    if next(module.children(), None) is not None or not _OTHER_NORM.search(name):
+    if module._modules or not _OTHER_NORM.search(name):
         return None
     extra: dict[str, Any] = {"type": name}
     channels = _number(module, "num_features", "num_channels")
@@ -233,8 +261,9 @@ def _sizes(module: nn.Module) -> dict[str, Any]:
 
 _LEAF_CLASSES = (
     nn.modules.conv._ConvNd, nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd,
-    nn.modules.pooling._AdaptiveAvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd, nn.modules.pooling._LPPoolNd,
-    nn.RNNBase, nn.RNNCellBase, nn.Upsample, nn.Bilinear, nn.PixelShuffle, nn.CosineSimilarity,
+    nn.modules.pooling._AdaptiveAvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd,
+    nn.modules.pooling._LPPoolNd, nn.RNNBase, nn.RNNCellBase, nn.Upsample, nn.Bilinear,
+    nn.PixelShuffle, nn.CosineSimilarity,
 )  # fmt: skip
 
 
@@ -257,7 +286,10 @@ def _state_space(module: nn.Module) -> Role | None:
 
 
 def _positional_convolution(module: nn.Module) -> Role | None:
-    if re.search(r"Pos\w*Conv|Conv\w*Pos", type(module).__name__) and next(module.children(), None) is not None:
+    if (
+        re.search(r"Pos\w*Conv|Conv\w*Pos", type(module).__name__)
+        and next(module.children(), None) is not None
+    ):
         return Role("block", "posenc", BlockParams(extra={"positions": "convolutional"}))
     return None
 
@@ -276,11 +308,11 @@ def _loss(module: nn.Module) -> Role | None:
 
 
 _TABLE: list[Matcher] = [
+    Matcher("linear", _linear),
+    Matcher("norm", _norm),
     Matcher("transparent", _transparent),
     Matcher("attention", _attention),
-    Matcher("linear", _linear),
     Matcher("embedding", _embedding),
-    Matcher("norm", _norm),
     Matcher("other norm", _other_norm),
     Matcher("activation", _activation),
     Matcher("softmax", _softmax),
@@ -325,8 +357,13 @@ def leaf_role(module: nn.Module) -> Role | None:
 
 # ── whole sublayers, by their attributes ─────────────────────────────────────
 
-_PROJECTION = re.compile(r"(^|_)(q|k|v|qkv|kv|c_attn|query|key|value|query_key_value|in_proj|wq|wk|wv|q_lin|w_q|q_proj|to_q|to_qkv)(_|$)", re.IGNORECASE)
-_MLP_NAME = re.compile(r"mlp|feed_?forward|ffn|(^|\.)ff(n|_|$)|expert|densegateddense|denseact|intermediate", re.IGNORECASE)
+_PROJECTION = re.compile(
+    r"(^|_)(q|k|v|qkv|kv|c_attn|query|key|value|query_key_value|in_proj|wq|wk|wv|q_lin|w_q|q_proj|to_q|to_qkv)(_|$)",
+    re.IGNORECASE,
+)
+_MLP_NAME = re.compile(
+    r"mlp|feed_?forward|ffn|(^|\.)ff(n|_|$)|expert|densegateddense|denseact|intermediate", re.IGNORECASE
+)
 
 
 def is_mlp_name(name: str) -> bool:
@@ -386,6 +423,26 @@ def set_activation(params: BlockParams, name: str | None) -> None:
         params.extra["activation"] = name
 
 
+def _norm_by_name(module: nn.Module) -> Role | None:
+    """A norm written by hand, told by its class name and a weight of one dimension."""
+    variant = next(
+        (
+            v
+            for word, v in (("rmsnorm", "rmsnorm"), ("layernorm", "layernorm"))
+            if word in type(module).__name__.lower().replace("_", "")
+        ),
+        None,
+    )
+    weight: Any = getattr(module, "weight", None)
+    if variant is None or next(module.children(), None) is not None or getattr(weight, "ndim", 0) != 1:
+        return None
+    return Role(
+        "block",
+        "norm",
+        BlockParams(d=weight.shape[0], variant=variant, bias=getattr(module, "bias", None) is not None),
+    )
+
+
 def classify_module(module: nn.Module) -> Role:
     """What one module is drawn as, judged alone, without running it.
 
@@ -405,7 +462,12 @@ def classify_module(module: nn.Module) -> Role:
         >>> classify_module(nn.Sequential(nn.ReLU())).role
         'container'
     """
-    role = leaf_role(module) or attention_by_attributes(module) or mlp_by_attributes(module)
+    role = (
+        leaf_role(module)
+        or attention_by_attributes(module)
+        or mlp_by_attributes(module)
+        or _norm_by_name(module)
+    )
     if role is not None:
         return role
     if next(module.children(), None) is not None:

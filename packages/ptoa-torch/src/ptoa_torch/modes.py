@@ -13,18 +13,20 @@ import contextlib
 import random
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from torch.overrides import TorchFunctionMode
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
-from torch.overrides import TorchFunctionMode
 
 from . import _compat
 from .functions import function_name, writes_in_place
 from .graph import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["StateGuard", "evaluating", "untouched"]
 
@@ -180,14 +182,14 @@ class StateGuard:
     def _keep_tensors(self, model: nn.Module, inputs: Any) -> None:
         """Remember which tensors are the model's or the caller's; copy the small buffers."""
         self._parameters = [
-            (p, p.requires_grad, p.grad) for p in model.parameters() if not isinstance(p, UninitializedTensorMixin)
+            (p, p.requires_grad, p.grad) for p in model.parameters() if not _compat.is_uninitialized(p)
         ]
         for parameter, _, grad in self._parameters:
             self._watch(parameter)
             if grad is not None:
                 self._watch(grad)
         for buffer in model.buffers():
-            if not isinstance(buffer, UninitializedTensorMixin):
+            if not _compat.is_uninitialized(buffer):
                 self._watch(buffer)
                 if buffer.numel() <= _SMALL_BUFFER:
                     self.before_write(buffer)
@@ -222,6 +224,10 @@ class StateGuard:
         elif getattr(getattr(func, "_schema", None), "is_mutable", False):
             for target in args:
                 self.before_write(target)
+
+    def saved_bytes(self) -> int:
+        """How much memory the copies take that were made so far, in bytes."""
+        return sum(copy.numel() * copy.element_size() for _, copy, _ in self._saved.values())
 
     # ── putting back ──────────────────────────────────────────────────────────
 

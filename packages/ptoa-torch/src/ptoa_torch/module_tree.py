@@ -7,13 +7,15 @@ definition stands in for the flow and every block is marked ``known`` "guessed".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from .graph import Graph, GraphBuilder
 from .matchers import classify_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["read_tree"]
 
@@ -38,7 +40,9 @@ def _blocks(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield path, module
         elif role.role != "transparent":
             prefix = f"{path}." if path else ""
-            stack.extend((prefix + name, child, False) for name, child in reversed(list(module.named_children())))
+            stack.extend(
+                (prefix + name, child, False) for name, child in reversed(list(module.named_children()))
+            )
 
 
 def _parents(path: str, model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -65,7 +69,7 @@ def read_tree(model: nn.Module) -> Graph:
     Returns:
         A graph with ``known`` "guessed" and without shapes.
     """
-    builder = GraphBuilder(model, "guessed", _Mark, lambda mark: (None, None))
+    builder = GraphBuilder(model, "guessed", _Mark, lambda _mark: (None, None))
     given = _Mark()
     builder.add_input(given, "input")
     stream: Any = given
@@ -92,7 +96,9 @@ def _open(builder: GraphBuilder, opened: list[Any], wanted: list[tuple[str, nn.M
         opened.append(builder.enter(module, path))
 
 
-def _step(builder: GraphBuilder, path: str, module: nn.Module, is_table: bool, given: Any, stream: Any) -> Any:
+def _step(
+    builder: GraphBuilder, path: str, module: nn.Module, is_table: bool, given: Any, stream: Any
+) -> Any:
     """Append one block; return the stream after it."""
     reads_input = is_table and not _POSITION_NAME.search(path)
     call = builder.enter(module, path, [given if reads_input else stream]) if path else builder.graph.root

@@ -8,16 +8,31 @@ which nodes are drawn, and which only carry a value on, is decided in `blocks`.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptoa_core.spec import BlockParams
-from torch import nn
 
-from .functions import ACTIVATIONS, LEAF_FUNCTIONS, LINEAR, LOSSES, MATMUL, NORMS, REGROUP, SDPA, SOFTMAX
-from .graph import Call, Graph, Op, Value
+from .functions import (
+    ACTIVATIONS,
+    LEAF_FUNCTIONS,
+    LINEAR,
+    LOSSES,
+    MATMUL,
+    NORMS,
+    REGROUP,
+    SDPA,
+    SOFTMAX,
+    words,
+)
 from .matchers import Role, classify_module, leaf_role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import nn
+
+    from .graph import Call, Graph, Op, Value
 
 __all__ = ["Node", "Nodes", "has_bias", "linear_sizes", "parameter_reads", "structural_role", "weight_read"]
 
@@ -31,6 +46,7 @@ class Node:
             ``core`` (scaled dot product attention), ``leaf`` (a group of its own) or ``arith``.
         scope: The module call that encloses it.
         reads: Values made outside of it, each with its place among the arguments.
+        views: Parameters that it reads through a rearrangement, such as a transpose.
         live: Whether it depends on the model's input.
         learned: Whether it depends on a parameter.
         region: The sublayer it was found to belong to, if any.
@@ -45,6 +61,7 @@ class Node:
     makes: list[Value]
     call: Call | None = None
     params: BlockParams = field(default_factory=BlockParams)
+    views: list[Value] = field(default_factory=list)
     live: bool = False
     learned: bool = False
     region: Any = None
@@ -106,8 +123,12 @@ class Nodes:
         """The role of a call that is one node; None where its inside is looked at."""
         ops = self.graph.ops[call.start : call.end]
         if len(ops) == 1 and ops[0].opaque and ops[0].call is call:
-            role = classify_module(call.module)
-            return Role("block", "group", BlockParams(extra={"type": type(call.module).__name__})) if role.role == "container" else role
+            judged = classify_module(call.module)
+            return (
+                Role("block", "group", BlockParams(extra={"type": type(call.module).__name__}))
+                if judged.role == "container"
+                else judged
+            )
         key = id(call.module)
         if key not in self._roles:
             self._roles[key] = leaf_role(call.module)
@@ -129,7 +150,11 @@ class Nodes:
                     seen.add(id(value))
                     reads.append((slot, value))
         makes = [value for op in ops for value in op.outputs]
-        node = self._module_node(ops, owner, reads, makes) if owner else self._function_node(ops[0], reads, makes)
+        node = (
+            self._module_node(ops, owner, reads, makes)
+            if owner
+            else self._function_node(ops[0], reads, makes)
+        )
         for _, value in reads:
             source = None if value.op is None else self._made_by.get(id(value))
             if source is None:
@@ -138,6 +163,8 @@ class Nodes:
             else:
                 node.live |= source.live
                 node.learned |= source.learned
+                if source.kind == "regroup" and source.learned and not source.live:
+                    node.views.extend(source.views or parameter_reads(source))
                 self._readers.setdefault(source.index, []).append(node)
         self.all.append(node)
         self._starts.append(ops[0].index)
@@ -171,7 +198,12 @@ class Nodes:
     def _weight_of(self, op: Op) -> Value | None:
         """The matrix of parameters that a product multiplies with, if it does."""
         for _, value in op.inputs:
-            if value.op is None and value.source == "param" and value.shape is not None and len(value.shape) >= 2:
+            if (
+                value.op is None
+                and value.source == "param"
+                and value.shape is not None
+                and len(value.shape) >= 2
+            ):
                 return value
             source = self._made_by.get(id(value))
             if source is not None and source.kind == "regroup" and not source.live and source.learned:
@@ -220,10 +252,26 @@ _KINDS: tuple[tuple[str, frozenset[str]], ...] = (
 
 # ── custom modules without submodules ────────────────────────────────────────
 
-_SPREAD = frozenset("rsqrt sqrt norm vector_norm linalg_vector_norm linalg_norm normalize layer_norm rms_norm var std var_mean group_norm batch_norm instance_norm pow square".split())
-_MEAN = frozenset("mean norm vector_norm linalg_vector_norm linalg_norm normalize layer_norm rms_norm var std var_mean group_norm batch_norm instance_norm".split())
-_CENTRED = frozenset("sub var std var_mean".split())
-_HEAVY = LINEAR | MATMUL | SDPA | {"embedding", "multi_head_attention_forward", "softmax"} | {n for n in LEAF_FUNCTIONS if "conv" in n}
+_SPREAD = words(
+    """
+    rsqrt sqrt norm vector_norm linalg_vector_norm linalg_norm normalize layer_norm rms_norm var std
+    var_mean group_norm batch_norm instance_norm pow square
+    """
+)
+_MEAN = words(
+    """
+    mean norm vector_norm linalg_vector_norm linalg_norm normalize layer_norm rms_norm var std
+    var_mean group_norm batch_norm instance_norm
+    """
+)
+_CENTRED = frozenset(["sub", "var", "std", "var_mean"])
+_HEAVY = (
+    LINEAR
+    | MATMUL
+    | SDPA
+    | {"embedding", "multi_head_attention_forward", "softmax"}
+    | {n for n in LEAF_FUNCTIONS if "conv" in n}
+)
 
 
 def _norm_role(module: nn.Module, ops: list[Op]) -> Role | None:
@@ -244,7 +292,9 @@ def _norm_role(module: nn.Module, ops: list[Op]) -> Role | None:
     if width is None:
         shape = next((value.shape for op in reversed(ops) for value in op.outputs if value.shape), None)
         width = shape[-1] if shape else None
-    return Role("block", "norm", BlockParams(d=width, variant=variant, bias=getattr(module, "bias", None) is not None))
+    return Role(
+        "block", "norm", BlockParams(d=width, variant=variant, bias=getattr(module, "bias", None) is not None)
+    )
 
 
 def structural_role(module: nn.Module, ops: list[Op]) -> Role | None:
@@ -271,6 +321,7 @@ def structural_role(module: nn.Module, ops: list[Op]) -> Role | None:
 def weight_read(node: Node) -> Value | None:
     """The largest parameter that a linear node multiplies with."""
     weights = [value for value in parameter_reads(node) if value.shape is not None and len(value.shape) >= 2]
+    weights += [value for value in node.views if value.shape is not None and len(value.shape) >= 2]
     return max(weights, key=lambda value: _numel(value.shape), default=None)
 
 
@@ -289,12 +340,17 @@ def linear_sizes(node: Node) -> tuple[int | None, int | None]:
     weight = weight_read(node)
     if node.name == "linear" and weight is not None and weight.shape is not None:
         return weight.shape[-1], weight.shape[-2]
-    given = next((value.shape for _, value in node.reads if value is not weight and value.shape), None)
+    given = next(
+        (v.shape for _, v in node.reads if v.source != "param" and v.shape and len(v.shape) > 1), None
+    )
     width = given[-1] if given else None
-    if weight is not None and width and weight.shape is not None and width in weight.shape:
-        return width, _numel(weight.shape) // width
     made = node.makes[0].shape if node.makes else None
-    return width, made[-1] if made else None
+    result = made[-1] if made else None
+    if weight is None or weight.shape is None or not width or not result:
+        return width, result
+    # A product with heads on one side has their width there: the wider side is whole.
+    total = _numel(weight.shape)
+    return (width, total // width) if width >= result else (total // result, result)
 
 
 def has_bias(node: Node) -> bool | None:

@@ -7,32 +7,46 @@ the module tree, with a warning that its connections are a guess.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 from collections import Counter
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import torch
 from ptoa_core.errors import SettingError
-from ptoa_core.spec import ModelSpec
 from torch import Tensor, nn
 
 from . import _compat, fx_trace
 from .blocks import Drawing, draw
 from .errors import ForwardError
 from .from_module import STRATEGIES, Analysis
-from .graph import Graph
 from .hook_trace import Failure, Recording, record
 from .inputs import Inputs, as_inputs
+from .modes import evaluating, untouched
 from .module_tree import read_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ptoa_core.spec import ModelSpec
+
+    from .graph import Graph
 
 __all__ = ["read"]
 
 _MAX_NAMED = 4
+# Without an example input there is only the trace to wait for; this many modules take about a second.
+_MAX_TRACED = 1_000
 
 
 def _check(model: Any, strategy: str) -> None:
     """Refuse what cannot be read."""
     if not isinstance(model, nn.Module):
-        raise SettingError(f"model must be a torch.nn.Module, got {type(model).__name__}: pass an instance of your model class")
+        raise SettingError(
+            f"model must be a torch.nn.Module, got {type(model).__name__}: pass an instance of it"
+        )
     if strategy not in STRATEGIES:
         raise SettingError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
 
@@ -41,7 +55,7 @@ def _unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
     """The model inside wrappers that only pass calls on, and the path that leads to it."""
     prefix = ""
     while True:
-        if _compat.is_compiled(model) and "_orig_mod" in model._modules:
+        if _compat.is_compiled(model) and hasattr(model, "_orig_mod"):
             name = "_orig_mod"
         elif isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             name = "module"
@@ -53,83 +67,129 @@ def _unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
 def _names(model: nn.Module, name: str | None) -> tuple[str, str]:
     """The spec's name and where the model's class is defined."""
     cls = type(model)
-    return name or getattr(model, "original_name", None) or cls.__name__, f"{cls.__module__}:{cls.__qualname__}"
+    return name or getattr(
+        model, "original_name", None
+    ) or cls.__name__, f"{cls.__module__}:{cls.__qualname__}"
 
 
-def read(model: Any, example_input: Any, strategy: str, name: str | None) -> Analysis:
-    """Read a model, see `from_module.analyze`, which is this function without torch imported."""
+@dataclass(frozen=True)
+class _Request:
+    """What is to be read, and under which name."""
+
+    model: nn.Module
+    inputs: Inputs | None
+    name: str
+    source: str
+    keep: bool
+
+    def drawn(self, graph: Graph) -> Drawing:
+        """A graph of the model, drawn."""
+        return draw(graph, self.name, self.source)
+
+
+def read(model: Any, example_input: Any, strategy: str, name: str | None, *, keep: bool = False) -> Analysis:
+    """Read a model; `from_module.analyze` is this function for callers without torch.
+
+    Args:
+        model: As for `from_module.analyze`.
+        example_input: As for `from_module.analyze`.
+        strategy: As for `from_module.analyze`.
+        name: As for `from_module.analyze`.
+        keep: Copy tensors before they are overwritten in place, so that ``values`` are right.
+    """
     _check(model, strategy)
     inner, prefix = _unwrapped(model)
     label, source = _names(inner, name)
     if example_input is not None and _compat.is_lazy(inner):
-        # The first forward of a lazy module changes its class and makes its parameters.
-        inner = copy.deepcopy(inner)
+        inner = _materialised(inner, as_inputs(example_input))
     inputs = None if example_input is None else as_inputs(example_input)
-    result = _READERS[strategy](inner, inputs, label, source)
+    with _collector_off():
+        result = _READERS[strategy](_Request(inner, inputs, label, source, keep))
     if prefix:
         bindings = result.spec.bindings
         bindings.update({block: (prefix + path).rstrip(".") for block, path in bindings.items()})
     return result
 
 
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """Run without the cyclic collector, which would walk the growing graph again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _materialised(model: nn.Module, inputs: Inputs) -> nn.Module:
+    """A copy of a lazy model that has run once, which gives it its parameters; the model stays lazy."""
+    made = copy.deepcopy(model)
+    with untouched(model, inputs), torch.no_grad(), evaluating(made), contextlib.suppress(Exception):
+        made(*inputs.args, **inputs.kwargs)
+    return made
+
+
 # ── one function for each strategy ───────────────────────────────────────────
 
 
-def _by_tree(model: nn.Module, inputs: Inputs | None, name: str, source: str) -> Analysis:
+def _by_tree(request: _Request) -> Analysis:
     """The module tree; its connections are a guess and the analysis says so."""
-    drawing = draw(read_tree(model), name, source)
-    text = f"{name}: the connections between blocks are a guess from the order of the modules"
+    drawing = request.drawn(read_tree(request.model))
+    text = f"{request.name}: the connections between blocks are a guess from the order of the modules"
     return Analysis(drawing.spec, "tree", aux=_aux(drawing), warnings=[text])
 
 
-def _by_fx(model: nn.Module, inputs: Inputs | None, name: str, source: str) -> Analysis:
+def _by_fx(request: _Request) -> Analysis:
     """The trace alone."""
     try:
-        drawing = draw(fx_trace.trace(model, inputs), name, source)
+        drawing = request.drawn(fx_trace.trace(request.model, request.inputs))
     except Exception as error:
-        raise ForwardError(f"torch.fx cannot trace {name}: {_first_line(error)}; pass an example input and leave the strategy at auto") from error
+        text = f"torch.fx cannot trace {request.name}: {_first_line(error)}; pass an example input"
+        raise ForwardError(text) from error
     return Analysis(drawing.spec, "fx", aux=_aux(drawing))
 
 
-def _by_hooks(model: nn.Module, inputs: Inputs | None, name: str, source: str) -> Analysis:
+def _by_hooks(request: _Request) -> Analysis:
     """The recorded pass alone."""
-    if inputs is None:
+    if request.inputs is None:
         raise SettingError('strategy "hooks" records one forward pass, so it needs an example_input')
-    recording = record(model, inputs)
+    recording = record(request.model, request.inputs, keep=request.keep)
     if recording.failure is not None:
-        raise _forward_error(recording, name, source)
-    return _recorded(recording, "hooks", name, source)
+        raise _forward_error(request, recording, recording.failure)
+    return _recorded(request, recording)
 
 
-def _auto(model: nn.Module, inputs: Inputs | None, name: str, source: str) -> Analysis:
+def _auto(request: _Request) -> Analysis:
     """The recorded pass with the trace as a second opinion; without inputs the trace, else the tree."""
-    if inputs is None:
-        return _without_inputs(model, name, source)
-    recording = record(model, inputs)
+    if request.inputs is None:
+        return _without_inputs(request)
+    recording = record(request.model, request.inputs, keep=request.keep)
     if recording.failure is not None:
-        error = _forward_error(recording, name, source)
-        result = _by_tree(model, inputs, name, source)
+        error = _forward_error(request, recording, recording.failure)
+        result = _by_tree(request)
         result.warnings.insert(0, f"{error}; what is drawn comes from the module tree")
         return result
-    result = _recorded(recording, "hooks", name, source)
-    traced = _second_opinion(model, inputs)
+    result = _recorded(request, recording)
+    traced = _second_opinion(request.model, request.inputs)
     if traced is not None:
-        differences = _differences(draw(traced, name, source).spec, result.spec)
+        differences = _differences(request.drawn(traced).spec, result.spec)
         result.warnings.extend(differences)
         result.strategy = "hooks" if differences else "fx"
     return result
 
 
-def _without_inputs(model: nn.Module, name: str, source: str) -> Analysis:
+def _without_inputs(request: _Request) -> Analysis:
     """The trace where there is one, else the tree with the reason."""
-    if sum(1 for _ in model.modules()) <= 10 * fx_trace.MAX_MODULES:
+    if sum(1 for _ in request.model.modules()) <= _MAX_TRACED:
         try:
-            return _by_fx(model, None, name, source)
+            return _by_fx(request)
         except ForwardError as error:
             reason = str(error)
     else:
-        reason = f"{name} has too many modules for torch.fx; pass an example input"
-    result = _by_tree(model, None, name, source)
+        reason = f"{request.name} has too many modules for torch.fx; pass an example input"
+    result = _by_tree(request)
     result.warnings.insert(0, reason)
     return result
 
@@ -146,30 +206,45 @@ def _second_opinion(model: nn.Module, inputs: Inputs) -> Graph | None:
         return None
     try:
         return fx_trace.trace(model, inputs)
-    except Exception:  # a model that cannot be traced raises anything at all; the recorded pass stands
+    except Exception:  # noqa: BLE001 - what cannot be traced raises anything at all; the recorded pass stands
         return None
+
+
+def _rows(spec: ModelSpec) -> Counter[tuple[str, str]]:
+    """The blocks of a spec by kind and label; inputs and groups aside, which readers name differently."""
+    return Counter(
+        (block.kind, block.label or "")
+        for block in spec.blocks
+        if block.kind not in ("input", "tokens", "group")
+    )
 
 
 def _differences(traced: ModelSpec, ran: ModelSpec) -> list[str]:
     """Where a trace holds other blocks than the recorded pass, in words."""
-    def rows(spec: ModelSpec) -> Counter[tuple[str, str]]:
-        return Counter((block.kind, block.label or "") for block in spec.blocks if block.kind not in ("input", "tokens", "group"))
-
-    lost, extra = rows(ran) - rows(traced), rows(traced) - rows(ran)
+    lost, extra = _rows(ran) - _rows(traced), _rows(traced) - _rows(ran)
+    if Counter(kind for kind, _ in lost.elements()) == Counter(kind for kind, _ in extra.elements()):
+        return []
     found = []
-    for counter, text in ((extra, "torch.fx traces {} that did not run"), (lost, "torch.fx does not see {} that ran")):
+    for counter, text in (
+        (extra, "torch.fx traces {} that did not run"),
+        (lost, "torch.fx does not see {} that ran"),
+    ):
         names = sorted({f"{kind} {label}" for kind, label in counter})
         if names:
-            shown = ", ".join(names[:_MAX_NAMED]) + (f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else "")
+            shown = ", ".join(names[:_MAX_NAMED]) + (
+                f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+            )
             found.append(text.format(shown) + "; the recorded pass is drawn")
     return found
 
 
-def _recorded(recording: Recording, strategy: str, name: str, source: str) -> Analysis:
+def _recorded(request: _Request, recording: Recording) -> Analysis:
     """The analysis of a recorded pass."""
-    drawing = draw(recording.graph, name, source)
-    values = {block: value.tensor for block, value in drawing.values.items() if isinstance(value.tensor, Tensor)}
-    result = Analysis(drawing.spec, strategy, values, _aux(drawing), output=recording.output)
+    drawing = request.drawn(recording.graph)
+    values = {
+        block: value.tensor for block, value in drawing.values.items() if isinstance(value.tensor, Tensor)
+    }
+    result = Analysis(drawing.spec, "hooks", values, _aux(drawing), output=recording.output)
     if drawing.dropped:
         shown = ", ".join(drawing.dropped[:_MAX_NAMED])
         result.warnings.append(f"ran, but does not reach the output, so it is not drawn: {shown}")
@@ -183,7 +258,11 @@ def _aux(drawing: Drawing) -> dict[str, dict[str, Any]]:
         facts: dict[str, Any] = {}
         if unit.modules:
             facts["modules"] = list(unit.modules)
-        if unit.region is not None and unit.region.weights is not None and isinstance(unit.region.weights.tensor, Tensor):
+        if (
+            unit.region is not None
+            and unit.region.weights is not None
+            and isinstance(unit.region.weights.tensor, Tensor)
+        ):
             facts["weights"] = unit.region.weights.tensor
         if unit.region is not None and unit.region.inner is not None and unit.region.inner.call is not None:
             facts["inner"] = unit.region.inner.call.path
@@ -209,12 +288,10 @@ def _place(failure: Failure, name: str) -> str:
     return f"{where}, which got {shapes}, raised{function}"
 
 
-def _forward_error(recording: Recording, name: str, source: str) -> ForwardError:
+def _forward_error(request: _Request, recording: Recording, failure: Failure) -> ForwardError:
     """The error of a failed pass, with what ran up to it drawn."""
-    failure = recording.failure
-    if failure is None:
-        raise ValueError("the recorded pass did not fail")
-    spec = draw(recording.graph, name, source).spec if recording.graph.ops else None
-    error = ForwardError(f"{_place(failure, name)} {_first_line(failure.error)}", failure.call.path, spec)
+    spec = request.drawn(recording.graph).spec if recording.graph.ops else None
+    text = f"{_place(failure, request.name)} {_first_line(failure.error)}"
+    error = ForwardError(text, failure.call.path, spec)
     error.__cause__ = failure.error
     return error

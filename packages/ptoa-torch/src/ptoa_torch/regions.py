@@ -9,17 +9,20 @@ and only then is asked whether one module call holds exactly that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from ptoa_core.spec import BlockParams
 from torch import Tensor, nn
 
-from .graph import Call, Value
 from .matchers import activation_of, heads_of, is_mlp_name, kv_heads_of, set_activation
 from .nodes import Node, Nodes, has_bias, linear_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .graph import Call, Value
 
 __all__ = ["Region", "find_attention", "find_experts", "find_mlps"]
 
@@ -102,7 +105,7 @@ class _Core:
     added: list[Value] = field(default_factory=list)
     mask: Value | None = None
     causal: bool | None = None
-    several: bool = False
+    others: list[Value] = field(default_factory=list)
 
 
 def _fused_core(node: Node) -> _Core:
@@ -117,7 +120,13 @@ def _fused_core(node: Node) -> _Core:
         core.added = [mask]
         if not core.causal:
             core.causal = _mask_is_causal(mask.tensor)
-    elif not core.causal and query is not None and query.shape is not None and len(query.shape) > 2 and query.shape[-2] < 2:
+    elif (
+        not core.causal
+        and query is not None
+        and query.shape is not None
+        and len(query.shape) > 2
+        and query.shape[-2] < 2
+    ):
         core.causal = None
     return core
 
@@ -212,10 +221,25 @@ def _softmax_core(nodes: Nodes, softmax: Node) -> _Core | None:
         return None
     inside = {node.index for node in (*products, *above)}
     added = [v for node in (*above, *products) if node.kind == "add" for v in _outside(nodes, node, inside)]
-    added += [v for node in products if node.name in ("baddbmm", "addmm") for slot, v in node.reads if slot in (0, "input")]
-    core = _Core(softmax, {softmax, *products, *above, *chain, last}, operands[0], operands[1], value, last, weights, added)
+    added += [
+        v
+        for node in products
+        if node.name in ("baddbmm", "addmm")
+        for slot, v in node.reads
+        if slot in (0, "input")
+    ]
+    core = _Core(
+        softmax,
+        {softmax, *products, *above, *chain, last},
+        operands[0],
+        operands[1],
+        value,
+        last,
+        weights,
+        added,
+    )
     core.causal = _weights_are_causal(weights.tensor)
-    core.several = len(products) > 1
+    core.others = [value for node in products if node is not first for _, value in node.reads]
     return core
 
 
@@ -272,7 +296,9 @@ def _is_sized(nodes: Nodes, call: Call, cores: list[_Core]) -> bool:
         if not any(source.index in after for source in nodes.sources(node)):
             continue
         residual = node.kind == "add" and any(
-            (m := nodes.maker(v)) is None or (m.live and m.index not in after) for _, v in node.reads if v.source not in ("param", "buffer", "const")
+            (m := nodes.maker(v)) is None or (m.live and m.index not in after)
+            for _, v in node.reads
+            if v.source not in ("param", "buffer", "const")
         )
         if residual or node.kind in ("activation", "loss", "embedding"):
             return False
@@ -285,7 +311,11 @@ def _fill(nodes: Nodes, call: Call, core: _Core) -> list[Node]:
     inside = [node for node in nodes.inside(call) if node.region is None]
     projected: set[int] = set()
     for node in inside:
-        if node.kind == "linear" or _is_projection(node) or any(s.index in projected for s in nodes.sources(node)):
+        if (
+            node.kind == "linear"
+            or _is_projection(node)
+            or any(s.index in projected for s in nodes.sources(node))
+        ):
             projected.add(node.index)
     leads: set[int] = set()
     for node in reversed(inside):
@@ -294,15 +324,15 @@ def _fill(nodes: Nodes, call: Call, core: _Core) -> list[Node]:
     return [n for n in inside if n.kind != "norm" or (n.index in projected and n.index in leads)]
 
 
-def _output_projection(nodes: Nodes, core: _Core, region: set[Node], width: int | None) -> list[Node]:
+def _output_projection(nodes: Nodes, core: _Core, width: int | None) -> list[Node]:
     """The linear layer after a core, with what lies between, where it projects back to the stream."""
     chain: list[Node] = []
     node = core.last
     for _ in range(12):
-        readers = [reader for reader in nodes.readers(node) if reader not in region]
-        if len({reader.index for reader in readers}) != 1:
+        readers = {reader.index: reader for reader in nodes.readers(node)}
+        if len(readers) != 1:
             return []
-        node = readers[0]
+        node = next(iter(readers.values()))
         chain.append(node)
         if node.kind == "linear":
             return chain if width is None or linear_sizes(node)[1] == width else []
@@ -330,7 +360,14 @@ def _first_linear(nodes: Nodes, value: Value | None, region: set[Node]) -> Node 
 def _entry_width(nodes: Nodes, linear: Node | None, region: set[Node]) -> int | None:
     """The width of the stream that a projection reads, through further projections below it."""
     while linear is not None:
-        below = next((above for _, value in linear.reads if (above := _first_linear(nodes, value, region)) is not None), None)
+        below = next(
+            (
+                above
+                for _, value in linear.reads
+                if (above := _first_linear(nodes, value, region)) is not None
+            ),
+            None,
+        )
         if below is None:
             return linear_sizes(linear)[0]
         linear = below
@@ -346,7 +383,15 @@ def _heads(core: _Core, call: Call | None, query_width: int | None) -> int | Non
             told, at = heads_of(at.module), at.parent
     if core.weights is not None and core.weights.shape is not None:
         shape = core.weights.shape
-        return shape[-3] if len(shape) == 4 else told if told is not None else shape[-3] if len(shape) > 4 else _ratio(query_width, core)
+        return (
+            shape[-3]
+            if len(shape) == 4
+            else told
+            if told is not None
+            else shape[-3]
+            if len(shape) > 4
+            else _ratio(query_width, core)
+        )
     if core.query is not None and core.query.shape is not None and len(core.query.shape) >= 4:
         return core.query.shape[-2 if core.seed.name.startswith("flash") else -3]
     return told
@@ -377,33 +422,45 @@ def _kv_heads(nodes: Nodes, core: _Core, region: set[Node], heads: int, call: Ca
     return kv_heads_of(module)
 
 
+def _is_rotation(nodes: Nodes, node: Node) -> bool:
+    """Whether a node on the way to the scores turns queries: a sum of two products, or complex numbers."""
+    if node.name in ("view_as_complex", "apply_rotary_emb"):
+        return True
+    if node.kind != "add" and node.name not in ("sub", "addcmul"):
+        return False
+    makers = [nodes.maker(value) for _, value in node.reads]
+    return len(makers) == 2 and all(maker is not None and maker.name == "mul" for maker in makers)
+
+
+def _added_positions(nodes: Nodes, value: Value) -> str | None:
+    """What a term that is added to the scores says of positions."""
+    maker = nodes.maker(value)
+    if value.source == "param" or (maker is not None and maker.learned and (not maker.live or maker.region)):
+        return "relative"
+    return "alibi" if _is_alibi(value.tensor) else None
+
+
 def _positions(nodes: Nodes, core: _Core, chain: set[Node], calls: set[Call]) -> str | None:
     """How positions enter the scores: rotated queries, or a term added to the scores."""
-    for node in chain:
-        if node.name in ("view_as_complex", "apply_rotary_emb"):
-            return "rotary"
-        if node.kind == "add" or node.name in ("sub", "addcmul"):
-            makers = [m for _, v in node.reads if (m := nodes.maker(v)) is not None]
-            if len(makers) == 2 and all(m.name == "mul" for m in makers):
-                return "rotary"
-    if core.several:
-        return "relative"
-    for value in core.added:
-        maker = nodes.maker(value)
-        if value.source == "param" or (maker is not None and maker.learned and not maker.live):
-            return "relative"
-        if maker is not None and maker.learned and maker.region is not None:
-            return "relative"
-        if _is_alibi(value.tensor):
-            return "alibi"
-    if any("rotary" in type(call.module).__name__.lower() for call in calls):
+    if any(_is_rotation(nodes, node) for node in chain):
         return "rotary"
-    return None
+    if core.others:
+        return "relative"
+    found = [said for value in core.added if (said := _added_positions(nodes, value)) is not None]
+    if found:
+        return found[0]
+    return "rotary" if any("rotary" in type(call.module).__name__.lower() for call in calls) else None
 
 
 def _is_alibi(bias: Any) -> bool:
     """Whether an additive term falls or rises linearly with the key's position."""
-    if not isinstance(bias, Tensor) or bias.device.type == "meta" or not bias.is_floating_point() or bias.ndim < 2 or bias.shape[-1] < 4:
+    if (
+        not isinstance(bias, Tensor)
+        or bias.device.type == "meta"
+        or not bias.is_floating_point()
+        or bias.ndim < 2
+        or bias.shape[-1] < 4
+    ):
         return False
     row = bias.detach().reshape(-1, bias.shape[-1])[-1].double()
     row = row[row > -1e4]
@@ -414,7 +471,9 @@ def _is_alibi(bias: Any) -> bool:
     return bool(slope.abs() > 1e-9 and (steps - slope).abs().max() < 1e-2 * slope.abs())
 
 
-def _attention_params(nodes: Nodes, core: _Core, members: set[Node], call: Call | None, chain: set[Node]) -> BlockParams:
+def _attention_params(
+    nodes: Nodes, core: _Core, members: set[Node], call: Call | None, chain: set[Node]
+) -> BlockParams:
     """What is known of an attention block."""
     query = _first_linear(nodes, core.query, members)
     params = BlockParams(d=_entry_width(nodes, query, members), causal=core.causal)
@@ -446,20 +505,40 @@ def _attention_region(nodes: Nodes, cores: list[_Core]) -> Region | None:
     members: set[Node] = {node for c in cores for node in c.nodes}
     chain = growth.up(core.query) or set()
     for c in cores:
-        for value in (c.query, c.key, c.value):
+        for value in (c.query, c.key, c.value, *c.others):
             members |= growth.up(value) or set()
     call = common_call(members)
+    members |= {node for c in cores for value in c.added for node in _tables(nodes, value)}
     sized = call.parent is not None and _is_sized(nodes, call, cores)
     if sized:
         members |= set(_fill(nodes, call, core))
     query = _first_linear(nodes, core.query, members)
     width = linear_sizes(query)[0] if query else None
-    projection = [] if _leads_to_linear(nodes, core.last, members) else _output_projection(nodes, core, members, _entry_width(nodes, query, members) or width)
+    projection = (
+        []
+        if _leads_to_linear(nodes, core.last, members)
+        else _output_projection(nodes, core, _entry_width(nodes, query, members) or width)
+    )
     members |= set(projection)
     params = _attention_params(nodes, core, members, call if sized else None, chain)
     last = projection[-1] if projection else max(members, key=lambda node: node.index) if sized else core.last
     ordered = sorted(members, key=lambda node: node.index)
     return Region("attention", ordered, params, call if sized else None, last, core.weights)
+
+
+def _tables(nodes: Nodes, value: Value) -> list[Node]:
+    """The nodes that compute a learned bias of the scores from parameters alone."""
+    found: list[Node] = []
+    seen: set[int] = set()
+    stack = [nodes.maker(value)]
+    while stack:
+        node = stack.pop()
+        if node is None or node.live or not node.learned or node.region is not None or node.index in seen:
+            continue
+        seen.add(node.index)
+        found.append(node)
+        stack.extend(nodes.sources(node))
+    return found
 
 
 def _leads_to_linear(nodes: Nodes, node: Node, members: set[Node]) -> bool:
@@ -476,7 +555,7 @@ def _leads_to_linear(nodes: Nodes, node: Node, members: set[Node]) -> bool:
     return False
 
 
-def _mha_settings(nodes: Nodes, node: Node) -> None:
+def _mha_settings(node: Node) -> None:
     """What a call of ``nn.MultiheadAttention`` says of its mask."""
     for op in node.ops:
         mask = next((value for slot, value in op.inputs if slot == "attn_mask"), None)
@@ -502,8 +581,14 @@ def find_attention(nodes: Nodes) -> list[Region]:
     for node in nodes.all:
         if node.kind == "attention" and node.call is not None:
             node.params = BlockParams(**{**node.params.__dict__, "extra": dict(node.params.extra)})
-            _mha_settings(nodes, node)
-        core = _fused_core(node) if node.kind == "core" else _softmax_core(nodes, node) if node.kind == "softmax" else None
+            _mha_settings(node)
+        core = (
+            _fused_core(node)
+            if node.kind == "core"
+            else _softmax_core(nodes, node)
+            if node.kind == "softmax"
+            else None
+        )
         if core is not None and not any(n.index in taken for n in core.nodes):
             taken.update(n.index for n in core.nodes)
             by_call.setdefault(_home(core).index, []).append(core)
@@ -542,7 +627,11 @@ def activation_name(node: Node) -> str | None:
 def _is_depthwise(node: Node) -> bool:
     """Whether a node is a convolution that mixes no channels."""
     module = node.module
-    return node.kind == "leaf" and getattr(module, "groups", 1) > 1 and getattr(module, "groups", 0) == getattr(module, "out_channels", -1)
+    return (
+        node.kind == "leaf"
+        and getattr(module, "groups", 1) > 1
+        and getattr(module, "groups", 0) == getattr(module, "out_channels", -1)
+    )
 
 
 def _up_to_linear(nodes: Nodes, value: Value | None) -> list[Node] | None:
@@ -555,7 +644,11 @@ def _up_to_linear(nodes: Nodes, value: Value | None) -> list[Node] | None:
         chain.append(node)
         if node.kind == "linear":
             return chain
-        if node.kind != "regroup" and not _is_depthwise(node) and not (node.kind == "add" and parameter_only_rest(nodes, node)):
+        if (
+            node.kind != "regroup"
+            and not _is_depthwise(node)
+            and not (node.kind == "add" and parameter_only_rest(nodes, node))
+        ):
             return None
         value = next((v for _, v in node.reads if (m := nodes.maker(v)) is not None and m.live), None)
     return None
@@ -563,7 +656,9 @@ def _up_to_linear(nodes: Nodes, value: Value | None) -> list[Node] | None:
 
 def parameter_only_rest(nodes: Nodes, node: Node) -> bool:
     """Whether all but one of the values that a node reads are parameters or constants."""
-    streams = [v for _, v in node.reads if ((m := nodes.maker(v)) is not None and m.live) or v.source == "input"]
+    streams = [
+        v for _, v in node.reads if ((m := nodes.maker(v)) is not None and m.live) or v.source == "input"
+    ]
     return len(streams) == 1
 
 
@@ -575,6 +670,15 @@ class _Feed:
     up: Node
     down: Node
     gated: bool
+
+
+def _gate(nodes: Nodes, product: Node, after: list[Node]) -> list[Node] | None:
+    """The nodes of a gate's other side, up to its linear; empty for ``x * f(x)``, None for something else."""
+    carried = {id(value) for node in after for value in node.makes}
+    other = next((value for _, value in product.reads if id(value) not in carried), None)
+    if other is None or any(other is value for _, value in after[0].reads):
+        return []
+    return _up_to_linear(nodes, other)
 
 
 def _down_to_linear(nodes: Nodes, act: Node, up: list[Node]) -> _Feed | None:
@@ -593,14 +697,14 @@ def _down_to_linear(nodes: Nodes, act: Node, up: list[Node]) -> _Feed | None:
         if node.kind == "linear":
             return _Feed(chain, up[-1], node, gated)
         if node.name == "mul" and not parameter_only_rest(nodes, node):
-            carried = {id(v) for made in chain[:-1] for v in made.makes}
-            other = next((v for _, v in node.reads if (m := nodes.maker(v)) is not None and m not in chain[:-1] or id(v) not in carried), None)
-            side = _up_to_linear(nodes, other) if other is not None else None
-            if side is None and not all(id(v) in carried for _, v in node.reads):
+            side = _gate(nodes, node, chain[len(up) : -1])
+            if side is None:
                 return None
-            chain[-1:-1] = side or []
-            gated = gated or side is not None
-        elif node.kind not in ("regroup", "norm", "arith") and not (node.kind == "add" and parameter_only_rest(nodes, node)):
+            chain[-1:-1] = side
+            gated = gated or bool(side)
+        elif node.kind not in ("regroup", "norm", "arith") and not (
+            node.kind == "add" and parameter_only_rest(nodes, node)
+        ):
             return None
     return None
 
@@ -612,7 +716,9 @@ def _reaches_add(nodes: Nodes, node: Node) -> bool:
         for reader in nodes.readers(stack.pop()):
             if reader.kind == "add" and not parameter_only_rest(nodes, reader):
                 return True
-            passes = reader.kind in ("regroup", "norm", "arith") or (reader.kind == "leaf" and "Scale" in reader.name)
+            passes = reader.kind in ("regroup", "norm", "arith") or (
+                reader.kind == "leaf" and "Scale" in reader.name
+            )
             if passes and reader.index not in seen:
                 seen.add(reader.index)
                 stack.append(reader)
@@ -633,7 +739,9 @@ def _filled_call(nodes: Nodes, members: set[Node]) -> Call | None:
 def _is_feed_forward(nodes: Nodes, feed: _Feed, call: Call | None) -> bool:
     """Whether up, activation and down are a sublayer and not just neighbours in a stack of layers."""
     width_in, width_out = linear_sizes(feed.up)[0], linear_sizes(feed.down)[1]
-    named = call is not None and (is_mlp_name(type(call.module).__name__) or is_mlp_name(call.path.rpartition(".")[2]))
+    named = call is not None and (
+        is_mlp_name(type(call.module).__name__) or is_mlp_name(call.path.rpartition(".")[2])
+    )
     if width_in != width_out or width_in is None:
         return named
     return named or _reaches_add(nodes, feed.down)
@@ -656,7 +764,9 @@ def find_mlps(nodes: Nodes) -> list[Region]:
         call = _filled_call(nodes, set(feed.nodes))
         if not _is_feed_forward(nodes, feed, call):
             continue
-        params = BlockParams(d=linear_sizes(feed.up)[0], hidden=linear_sizes(feed.down)[0], bias=has_bias(feed.up))
+        params = BlockParams(
+            d=linear_sizes(feed.up)[0], hidden=linear_sizes(feed.down)[0], bias=has_bias(feed.up)
+        )
         name = activation_name(act)
         set_activation(params, "sigmoid" if name == "glu" else name)
         if feed.gated:
@@ -664,7 +774,9 @@ def find_mlps(nodes: Nodes) -> list[Region]:
         members = list({node.index: node for node in feed.nodes}.values())
         if call is not None:
             members = [node for node in nodes.inside(call) if node.region is None]
-        region = Region("mlp", sorted(members, key=lambda node: node.index), params, call, feed.down, inner=act)
+        region = Region(
+            "mlp", sorted(members, key=lambda node: node.index), params, call, feed.down, inner=act
+        )
         region.claim()
         regions.append(region)
     return regions
@@ -690,7 +802,7 @@ def _stacked_experts(experts: nn.Module) -> list[tuple[int, ...]]:
 
 def _expert_params(module: nn.Module, width: int | None) -> BlockParams | None:
     """What is known of a mixture of experts from its parts; None where they do not look like one."""
-    experts: Any = module._modules.get("experts")
+    experts: Any = getattr(module, "experts", None)
     params = BlockParams(d=width)
     if isinstance(experts, (nn.ModuleList, nn.ModuleDict)) and len(experts) > 1:
         count, first = len(experts), next(experts.children())
@@ -710,7 +822,14 @@ def _expert_params(module: nn.Module, width: int | None) -> BlockParams | None:
     if len(sizes) == 3 or any(size == 2 * (params.hidden or 0) for pair in sizes for size in pair):
         params.extra["gated"] = True
     params.extra["experts"] = count
-    chosen = next((k for n in ("top_k", "topk", "num_experts_per_tok") if isinstance(k := getattr(module, n, None), int)), None)
+    chosen = next(
+        (
+            k
+            for n in ("top_k", "topk", "num_experts_per_tok")
+            if isinstance(k := getattr(module, n, None), int)
+        ),
+        None,
+    )
     if chosen is not None:
         params.extra["topK"] = chosen
     return params
@@ -753,5 +872,3 @@ def find_experts(nodes: Nodes) -> list[Region]:
         region.claim()
         regions.append(region)
     return regions
-
-

@@ -29,6 +29,7 @@ __all__ = [
     "saturated_rows",
     "tensor_stats",
     "to_real",
+    "wide_type",
     "widened",
 ]
 
@@ -134,12 +135,15 @@ def flat_view(tensor: Tensor) -> Tensor:
     return turned.view(-1) if turned.is_contiguous() else tensor.reshape(-1)
 
 
+def wide_type(tensor: Tensor) -> torch.dtype:
+    """A type that sums of the values may be taken in: float32 for it and half types, else float64."""
+    narrow = tensor.is_floating_point() and tensor.dtype != torch.float64
+    return torch.float32 if narrow or tensor.device.type == "mps" else torch.float64
+
+
 def widened(rows: Tensor) -> Tensor:
-    """The rows in a type that sums may be taken in: float32 for half types, else float64."""
-    if rows.dtype in (torch.float32, torch.float64):
-        return rows
-    narrow = rows.is_floating_point() or rows.device.type == "mps"
-    return rows.to(torch.float32 if narrow else torch.float64)
+    """The values in their `wide_type`."""
+    return rows.to(wide_type(rows))
 
 
 def saturated_rows(rows: Tensor, sat: str) -> Tensor:

@@ -52,8 +52,9 @@ _COLUMNS = (
     Column("params", 6, 5, "dim"),
     Column("inputs", 4, 6, "dim"),
 )
-# These have columns of their own, or say nothing that a reader of the table would miss.
-_OWN_COLUMN = {"shape", "paramCount"}
+# Shown in a column of their own, or only in the JSON: a dtype on every row hides what differs.
+_NOT_IN_PARAMS = {"shape", "paramCount", "dtype", "flops"}
+_USUAL = {"known": ("run", "traced")}
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--filter",
         metavar="TEXT",
-        help="show blocks whose id, kind or label holds TEXT, or matches it where it has * or ?",
+        help="show blocks whose id, kind or label holds TEXT (where TEXT has * or ?, matches it), "
+        "and what is in them",
     )
 
 
@@ -185,15 +187,22 @@ def _first_run(blocks: Sequence[Block], containers: Mapping[str, Block]) -> dict
 
 
 def _filtered(rows: Sequence[Row], wanted: str) -> list[Row]:
-    """The rows that match, and the containers that they lie in."""
-    kept: list[Row] = []
+    """The rows that match, what lies in them, and the containers that they lie in."""
     wanted = wanted.lower()
-    around = 0  # going backwards, the next row shallower than this holds the row kept last
-    for row in reversed(rows):
-        if row.depth < around or _matches(row.block, wanted):
-            kept.append(row)
-            around = row.depth
-    return kept[::-1]
+    kept: list[Row] = []
+    around: list[Row] = []  # the containers of the row at hand, outermost first
+    shown = 0  # how many of them are among the kept
+    within: int | None = None  # the depth of a container that matched
+    for row in rows:
+        del around[row.depth :]
+        shown = min(shown, row.depth)
+        within = within if within is not None and row.depth > within else None
+        if within is not None or _matches(row.block, wanted):
+            kept += [*around[shown:], row]
+            shown = row.depth + 1
+            within = row.depth if within is None else within
+        around.append(row)
+    return kept
 
 
 def _matches(block: Block, wanted: str) -> bool:
@@ -229,7 +238,7 @@ def _cells(row: Row, shapes: Mapping[str, list[int]], depth: int | None) -> list
 def _settings(params: Mapping[str, object]) -> Iterator[str]:
     """`key=value` for each param without a column of its own."""
     for key, value in list(params.items())[:40]:
-        if key not in _OWN_COLUMN:
+        if key not in _NOT_IN_PARAMS and value not in _USUAL.get(key, ()):
             text = value[:_CELL_CHARS] if isinstance(value, str) else dumps(value)[:_CELL_CHARS]
             yield f"{key[:_CELL_CHARS]}={text}"
 

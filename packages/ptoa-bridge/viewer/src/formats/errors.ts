@@ -1,5 +1,5 @@
 /** How far a reader got before it stopped, in the words of the shared vectors. */
-export type Stage = "payload" | "base64" | "inflate" | "size" | "json" | "file" | "spec" | "tensor" | "frame";
+export type Stage = "payload" | "base64" | "inflate" | "size" | "json" | "object" | "file" | "spec" | "tensor" | "frame";
 
 /** A stranger's data is not what the formats say. The message is one sentence that a person can act on. */
 export class FormatError extends Error {

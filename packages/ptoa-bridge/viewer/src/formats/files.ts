@@ -1,5 +1,5 @@
 /** Reads a .pta file, a run file or a bare spec, told apart by what is in it (FORMATS.md, section 6). */
-import { FormatError, quote } from "./errors";
+import { FormatError, messageOf, quote } from "./errors";
 import { checkHealthFrame, checkTraceFrame, type HealthFrame, type TraceFrame } from "./frames";
 import { isObject, parseJson, type Json, type JsonObject } from "./json";
 import { MAX_FILE_BYTES, MAX_LINE_BYTES } from "./limits";
@@ -13,8 +13,6 @@ export type FilePart =
   | { kind: "frame"; frame: HealthFrame }
   | { kind: "warning"; text: string };
 
-const CUT_SHORT = "The last line was cut short, as after a crash, and is left out.";
-
 /** Yields the parts in batches, each the work of one chunk of the file, so that a caller can paint between them. */
 export async function* readParts(stream: ReadableStream<Uint8Array>, what: string): AsyncGenerator<FilePart[]> {
   const whole: string[] = [];
@@ -23,15 +21,14 @@ export async function* readParts(stream: ReadableStream<Uint8Array>, what: strin
   for await (const batch of readLines(stream, MAX_FILE_BYTES, what)) {
     const parts: FilePart[] = [];
     for (const line of batch) {
-      if (!isRun && !whole.length) {
-        const header = runHeader(line, what);
-        if (header) parts.push({ kind: "model", file: "run", spec: specOf(header, what) });
-        isRun = header !== null;
-        if (isRun) continue;
+      if (isRun) {
+        parts.push(...runLine(line, what));
+        continue;
       }
-      if (isRun) parts.push(...runLine(line, what));
-      else if ((size += line.text.length) > MAX_FILE_BYTES) throw new FormatError("file", `${what} is larger than ${MAX_FILE_BYTES / 2 ** 20} MiB.`);
-      else whole.push(line.text);
+      const header = line.number === 1 ? runHeader(line, what) : null;
+      isRun = header !== null;
+      if (header) parts.push({ kind: "model", file: "run", spec: specOf(header, what) });
+      else whole.push(documentLine(line, (size += line.text?.length ?? 0), what));
     }
     if (parts.length) yield parts;
   }
@@ -39,26 +36,47 @@ export async function* readParts(stream: ReadableStream<Uint8Array>, what: strin
 }
 
 /** The first line as the header of a run file, or null when the file is something else. */
-function runHeader(line: Line, what: string): JsonObject | null {
+function runHeader({ text }: Line, what: string): JsonObject | null {
   // A cheap look first: the only line of a large .pta is read once, as a document.
-  if (!/"pta-run"/.test(line.text.slice(0, 4096)) && !/"event"\s*:/.test(line.text.slice(0, 200))) return null;
-  const header = parseJson(line.text, { what: `Line 1 of ${what}` });
+  if (text === null || !(/"pta-run"/.test(text.slice(0, 4096)) || /"event"\s*:/.test(text.slice(0, 200)))) return null;
+  const header = inFile(() => parseJson(text, { what: `Line 1 of ${what}` }));
   if (!isObject(header)) return null;
   if (header.event !== undefined) throw new FormatError("file", `${what} has no header: its first line must be that of a run file.`);
   return header.protocol === "pta-run" ? header : null;
 }
 
-function runLine(line: Line, what: string): FilePart[] {
-  if (!line.text.trim()) return [];
-  if (line.text.length > MAX_LINE_BYTES) throw new FormatError("file", `Line ${line.number} of ${what} is longer than ${MAX_LINE_BYTES / 2 ** 20} MiB.`);
+/** A header that is not whole makes a file that is none of ours. */
+function inFile<Result>(read: () => Result): Result {
   try {
-    const value = parseJson(line.text, { what: `Line ${line.number} of ${what}` });
+    return read();
+  } catch (error) {
+    throw new FormatError("file", messageOf(error));
+  }
+}
+
+/** A frame, nothing for an event that this page does not know, or a warning for a line that is damaged. */
+function runLine(line: Line, what: string): FilePart[] {
+  if (line.text?.trim() === "") return [];
+  try {
+    const value = parseJson(lineText(line, what), { what: `Line ${line.number} of ${what}` });
     if (!isObject(value) || typeof value.event !== "string") throw new FormatError("file", `Line ${line.number} of ${what} is no event.`);
     return value.event === "health" ? [{ kind: "frame", frame: checkHealthFrame(value.data ?? null) }] : [];
   } catch (error) {
-    if (!line.ended) return [{ kind: "warning", text: CUT_SHORT }];
-    throw error;
+    const text = line.ended ? `Line ${line.number} is left out. ${messageOf(error)}` : "The last line was cut short, as by a crash, and is left out.";
+    return [{ kind: "warning", text }];
   }
+}
+
+function lineText({ text, number }: Line, what: string): string {
+  if (text === null) throw new FormatError("json", `Line ${number} of ${what} is not UTF-8 text.`);
+  if (text.length > MAX_LINE_BYTES) throw new FormatError("file", `Line ${number} of ${what} is longer than ${MAX_LINE_BYTES / 2 ** 20} MiB.`);
+  return text;
+}
+
+function documentLine({ text }: Line, size: number, what: string): string {
+  if (text === null) throw new FormatError("json", `${what} is not UTF-8 text; a .pta, a run file or a spec was expected.`);
+  if (size > MAX_FILE_BYTES) throw new FormatError("file", `${what} is larger than ${MAX_FILE_BYTES / 2 ** 20} MiB.`);
+  return text;
 }
 
 function documentParts(text: string, what: string): FilePart[] {

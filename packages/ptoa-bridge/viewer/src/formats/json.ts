@@ -24,10 +24,61 @@ export interface JsonOptions {
   maxDepth?: number;
 }
 
-/** The value of a JSON text, or a FormatError that names the place. */
+/**
+ * The value of a JSON text, or a FormatError that names the place.
+ *
+ * `JSON.parse` does the reading, since it is ten times faster; where its value leaves a doubt, the strict reader decides.
+ */
 export function parseJson(text: string, { what, maxDepth = MAX_DEPTH }: JsonOptions): Json {
-  const reader = new Reader(text, what, maxDepth);
-  return reader.document();
+  const value = parseQuickly(text);
+  if (value !== undefined && countKeys(value, maxDepth) === keysWritten(text)) return value;
+  return new Reader(text, what, maxDepth).document();
+}
+
+function parseQuickly(text: string): Json | undefined {
+  try {
+    return JSON.parse(text) as Json;
+  } catch {
+    return undefined;
+  }
+}
+
+/** How many keys a value has; NaN where it holds something that only the strict reader can judge. */
+function countKeys(value: Json, depth: number): number {
+  if (typeof value === "string") return value.isWellFormed() ? 0 : NaN;
+  if (typeof value === "number") return Math.abs(value) <= Number.MAX_SAFE_INTEGER ? 0 : NaN;
+  if (value === null || typeof value === "boolean") return 0;
+  if (depth === 0) return NaN;
+  let keys = 0;
+  if (Array.isArray(value)) for (const item of value) keys += countKeys(item, depth - 1);
+  else
+    for (const key in value) {
+      if (key === "__proto__" || !key.isWellFormed()) return NaN;
+      keys += 1 + countKeys(value[key]!, depth - 1);
+    }
+  return keys;
+}
+
+/** How many keys are written in a text that is JSON: strings that a colon follows. */
+function keysWritten(text: string): number {
+  let keys = 0;
+  for (let open = text.indexOf('"'); open >= 0; ) {
+    let end = endOfString(text, open) + 1;
+    while (text.charCodeAt(end) <= 0x20) end++;
+    if (text.charCodeAt(end) === 0x3a) keys++;
+    open = text.indexOf('"', end);
+  }
+  return keys;
+}
+
+/** Index of the quote that closes the string opened at `open`; -1 where none does. */
+function endOfString(text: string, open: number): number {
+  for (let end = text.indexOf('"', open + 1); end >= 0; end = text.indexOf('"', end + 1)) {
+    let slashes = 0;
+    while (text[end - 1 - slashes] === "\\") slashes++;
+    if (slashes % 2 === 0) return end;
+  }
+  return -1;
 }
 
 export const isObject = (value: unknown): value is JsonObject =>
@@ -107,7 +158,8 @@ class Reader {
 
   private string(): string {
     const start = this.at;
-    const end = this.closingQuote(start);
+    const end = endOfString(this.text, start);
+    if (end < 0) this.fail("a string is not closed");
     const body = this.text.slice(start + 1, end);
     if (!UNUSUAL.test(body)) {
       this.at = end + 1;
@@ -117,15 +169,6 @@ class Reader {
     if (!value.isWellFormed()) this.fail("a string holds half of a surrogate pair");
     this.at = end + 1;
     return value;
-  }
-
-  private closingQuote(start: number): number {
-    for (let end = this.text.indexOf('"', start + 1); end >= 0; end = this.text.indexOf('"', end + 1)) {
-      let slashes = 0;
-      while (this.text[end - 1 - slashes] === "\\") slashes++;
-      if (slashes % 2 === 0) return end;
-    }
-    return this.fail("a string is not closed");
   }
 
   private unescape(start: number, end: number): string {

@@ -1,14 +1,16 @@
 /** The architecture in an address: base64url of raw DEFLATE of a spec's JSON (FORMATS.md, section 3). */
 import { decodeBase64Url } from "./base64";
 import { FormatError } from "./errors";
-import { parseJson } from "./json";
+import { isObject, parseJson } from "./json";
 import { MAX_INFLATED_BYTES } from "./limits";
 import { checkSpec, type Spec } from "./spec";
 
 /** The spec in a full address, a fragment or a bare payload. */
 export async function decodeLink(text: string): Promise<Spec> {
   const json = await payloadToJson(extractPayload(text));
-  return checkSpec(parseJson(json, { what: "the model in the link" }));
+  const value = parseJson(json, { what: "the model in the link" });
+  if (!isObject(value)) throw new FormatError("object", "The link holds JSON that is no object, so no model.");
+  return checkSpec(value);
 }
 
 /** The part after `s=`; further `&key=value` pairs of the fragment are ignored. */

@@ -107,7 +107,7 @@ function drawTitle(context: CanvasRenderingContext2D, box: SceneBox, { colours, 
 
 function haloText(context: CanvasRenderingContext2D, text: string, x: number, y: number, colour: string, colours: Theme): void {
   context.lineJoin = "round";
-  context.lineWidth = 5;
+  context.lineWidth = 4;
   context.strokeStyle = colours.halo;
   context.strokeText(text, x, y);
   context.fillStyle = colour;

@@ -76,10 +76,12 @@ function labelOf({ item, open }: VisibleItem, measure: Measure): Label {
   return { title, detail, width, height: detail && !open ? HEIGHT_WITH_DETAIL : HEIGHT };
 }
 
+/** Residual wires first: where they share a piece with the main path, that lies on top. */
 const wiresOf = (view: View, paths: Point[][]): SceneWire[] =>
   view.edges
     .map(({ residual, source, target }, i) => ({ residual, source, target, points: paths[i]! }))
-    .filter((wire) => wire.points.length > 1);
+    .filter((wire) => wire.points.length > 1)
+    .sort((a, b) => Number(b.residual) - Number(a.residual));
 
 /** The innermost box at a point of the drawing. */
 export function boxAt(scene: Scene, x: number, y: number): SceneBox | null {

@@ -72,10 +72,10 @@ function columnFrom(top: Item, below: Map<Item, Tie>, places: Map<Item, Placed>)
 function straightTies(row: readonly Item[], tied: ReadonlySet<Item>): Tie[] {
   const chosen: Tie[] = [];
   const upper = new Set<Item>();
-  const lower = new Set<Item>(tied);
+  const lower = new Set<Item>();
   const candidates = row.flatMap(tiesBelow).sort((a, b) => b.weight - a.weight || a.eccentricity - b.eccentricity);
   for (const tie of candidates) {
-    if (upper.has(tie.upper) || lower.has(tie.lower) || isForked(tie)) continue;
+    if (tied.has(tie.lower) || upper.has(tie.upper) || lower.has(tie.lower) || isForked(tie)) continue;
     if (chosen.some((other) => crosses(tie, other))) continue;
     chosen.push(tie);
     upper.add(tie.upper);
@@ -99,7 +99,7 @@ const crosses = (a: Tie, b: Tie): boolean =>
 /** An even fork has no middle wire: tying one of its arms would make equal arms look different. */
 const isForked = (tie: Tie): boolean => evenAt(tie.upper.down, tie.weight) || evenAt(tie.lower.up, tie.weight);
 const evenAt = (links: readonly Link[], weight: number): boolean =>
-  links.filter((link) => link.weight === weight).length % 2 === 0;
+  links.reduce((even, link) => (link.weight === weight ? !even : even), true);
 
 /** How far left or right a column can go before it meets a neighbour in any of its rows. */
 class Bounds {

@@ -49,7 +49,7 @@ export const CENTRE = THIN / 2;
 const LANE_WEIGHT = 8;
 const LANE_END_WEIGHT = 0.3;
 /** Past this many lanes long wires are drawn directly: a flat model of 100,000 blocks must not need 10^10 of them. */
-const MAX_LANES = 60_000;
+const MAX_LANES = 20_000;
 
 export function buildRows(input: LevelInput, rank: readonly number[]): Rows {
   const last = rank.reduce((most, r) => Math.max(most, r), 0) + 2;
@@ -63,7 +63,7 @@ export function buildRows(input: LevelInput, rank: readonly number[]): Rows {
   const outPorts = Array.from({ length: input.outCount }, () => add(-1, last, THIN));
   const children = input.nodes.map((node, index) => add(index, rank[index]! + 1, node.width));
   const ends = input.edges.map((edge) => endsOf(edge, input, children, inPorts, outPorts));
-  const addLane = laneMaker(ends, (row) => add(-1, row, THIN, true));
+  const addLane = laneMaker(ends, input.edges, (row) => add(-1, row, THIN, true));
   const wires = ends.map((wire, index) => wireUp(wire, input.edges[index]!, addLane));
   return { rows, children, inPorts, outPorts, wires };
 }
@@ -82,18 +82,29 @@ function endsOf(edge: LevelEdge, input: LevelInput, children: Item[], inPorts: I
 type LaneMaker = ((edge: LevelEdge, row: number, shared: boolean) => { lane: Item; isNew: boolean }) | null;
 
 /** Makes lanes; wires that carry one tensor share theirs. */
-function laneMaker(wires: readonly Wire[], add: (row: number) => Item): LaneMaker {
-  const needed = wires.reduce((sum, wire) => sum + Math.max(0, wire.to.row - wire.from.row - 1), 0);
-  if (needed > MAX_LANES) return null;
+function laneMaker(wires: readonly Wire[], edges: readonly LevelEdge[], add: (row: number) => Item): LaneMaker {
+  if (lanesNeeded(wires, edges) > MAX_LANES) return null;
   const lanes = new Map<string, Item>();
   return (edge, row, shared) => {
-    const key = `${edge.source} ${edge.sourcePort} ${row}`;
+    const key = `${tensorOf(edge)} ${row}`;
     const known = shared ? lanes.get(key) : undefined;
     if (known) return { lane: known, isNew: false };
     const lane = add(row);
     if (shared) lanes.set(key, lane);
     return { lane, isNew: true };
   };
+}
+
+const tensorOf = (edge: LevelEdge): string => `${edge.source} ${edge.sourcePort}`;
+
+/** Each tensor needs a lane in every row that its longest wire passes. */
+function lanesNeeded(wires: readonly Wire[], edges: readonly LevelEdge[]): number {
+  const longest = new Map<string, number>();
+  wires.forEach((wire, i) => {
+    const tensor = tensorOf(edges[i]!);
+    longest.set(tensor, Math.max(longest.get(tensor) ?? 0, wire.to.row - wire.from.row - 1));
+  });
+  return [...longest.values()].reduce((sum, rows) => sum + rows, 0);
 }
 
 /** Links the ends of a wire row by row, through a lane in each row between. */

@@ -137,19 +137,26 @@ function addRepeat(run: readonly string[], parent: OutlineItem | null, outline: 
 
 /** Leaves out of a title the path of the group around it: "attn" inside "transformer.h.0". */
 function shortenTitles(outline: Outline): void {
-  const pathOf = (item: OutlineItem): string => (item.block ? plain(splitLabel(item.block).path) : "");
   for (const item of outline.items.values()) {
-    let around = item.parent === null ? undefined : outline.items.get(item.parent);
-    if (around && !around.block) around = around.parent === null ? undefined : outline.items.get(around.parent);
-    const prefix = around ? `${pathOf(around)}.` : "";
-    const shorten = (text: string): string => (prefix.length > 1 && text.startsWith(prefix) ? withName(prefix, text.slice(prefix.length)) : text);
-    item.title = shorten(item.title);
-    if (!item.block) item.detail = item.detail.split(" – ").map(shorten).join(" – ");
+    const path = pathAround(item, outline);
+    item.title = withoutPath(item.title, path);
+    if (!item.block) item.detail = item.detail.split(" – ").map((title) => withoutPath(title, path)).join(" – ");
   }
 }
 
+/** Path of the nearest group of the spec around an item; empty where there is none. */
+function pathAround(item: OutlineItem, { items }: Outline): string {
+  let around = items.get(item.parent ?? "");
+  if (around && !around.block) around = items.get(around.parent ?? "");
+  return around?.block ? plain(splitLabel(around.block).path) : "";
+}
+
 /** A bare number says nothing by itself: "h.0", not "0". */
-const withName = (prefix: string, rest: string): string => (/^\d/.test(rest) ? `${prefix.split(".").at(-2)}.${rest}` : rest);
+function withoutPath(title: string, path: string): string {
+  if (!path || !title.startsWith(path) || !/^[. ]./.test(title.slice(path.length))) return title;
+  const rest = title.slice(path.length + 1);
+  return /^\d/.test(rest) ? `${path.split(".").at(-1)}.${rest}` : rest;
+}
 
 /** All wires of the spec; a residual is an input of an `add` that others read too and that is not the nearest one. */
 function edgesOf(spec: Spec): Outline["edges"] {

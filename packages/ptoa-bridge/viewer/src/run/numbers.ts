@@ -10,7 +10,7 @@ export function number(value: number): string {
   const size = Math.abs(value);
   if (size === 0) return "0";
   if (size < 0.001 || size >= 100_000) return power(value);
-  const digits = Math.max(0, Math.min(4, 3 - Math.floor(Math.log10(size))));
+  const digits = Math.max(0, Math.min(5, 3 - Math.floor(Math.log10(size))));
   return value.toFixed(digits).replace("-", MINUS);
 }
 

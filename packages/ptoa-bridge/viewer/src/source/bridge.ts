@@ -2,8 +2,8 @@
  * The live connection to a bridge: server-sent events for what happens, one request for what happened before.
  *
  * Events are opened first and held back while the history is read, so that nothing falls between the two; the receiver
- * drops what comes twice. A browser resumes a broken stream by itself with `Last-Event-ID`; when it has given up, the
- * stream is opened anew and the history is read again.
+ * drops what comes twice. A browser resumes a broken stream by itself with `Last-Event-ID`, if an event with an id had
+ * come; where none had, or the browser has given up, the history is read again.
  */
 import { checkHealthFrame, checkTraceFrame, type HealthFrame, type TraceFrame } from "../formats/frames";
 import { isObject, type Json } from "../formats/json";
@@ -31,6 +31,8 @@ export class BridgeClient {
   private reading: AbortController | null = null;
   private held: HealthFrame[] = [];
   private historyIsWhole = false;
+  /** The browser can tell the bridge where the stream broke. */
+  private canResume = false;
   private specText = "";
   private retry = 0;
 
@@ -55,11 +57,15 @@ export class BridgeClient {
   private connect(): void {
     const events = new EventSource(this.url("events"));
     this.events = events;
-    this.historyIsWhole = false;
+    this.canResume = false;
     events.onopen = () => this.opened();
     events.onerror = () => void this.failed(events);
     const on = (name: string, take: (value: Json) => void): void =>
-      events.addEventListener(name, (event) => this.read(() => take(parse((event as MessageEvent<string>).data))));
+      events.addEventListener(name, (event) => {
+        const { data, lastEventId } = event as MessageEvent<string>;
+        this.canResume ||= lastEventId !== "";
+        this.read(() => take(parse(data)));
+      });
     on("hello", (value) => this.hello(value));
     on("spec", (value) => this.spec(value));
     on("frame", (value) => this.receiver.trace(checkTraceFrame(value)));
@@ -73,6 +79,7 @@ export class BridgeClient {
 
   private opened(): void {
     this.receiver.state("live");
+    if (!this.canResume) this.historyIsWhole = false;
     if (!this.historyIsWhole && !this.reading) void this.readHistory();
   }
 

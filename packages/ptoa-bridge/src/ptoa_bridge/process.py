@@ -1,0 +1,106 @@
+"""What a process does to the bridges in it: it ends, it is told to end, it forks.
+
+- At the interpreter's end, after an error or Ctrl+C too, every bridge is closed, so that
+  tabs get their ``bye``.
+- SIGTERM ends a Python process on the spot. Where nobody has a handler for it, and a bridge
+  is started on the main thread, ours closes the bridges and then lets the signal end the
+  process as it would have. It goes away with the last bridge.
+- A forked child has copies of all sockets and none of the threads. It closes its copies
+  without a word to the clients, who belong to the parent, so that the port is free as soon
+  as the parent closes it. SIGTERM ends the child on the spot again, as whoever forked it (a
+  data loader, say) expects.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from .server import making_sockets
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["discharge", "enlist"]
+
+_SIGNAL_SECONDS = 3.5
+
+
+class Closable(Protocol):
+    """What this module asks of a bridge."""
+
+    def close(self) -> None:
+        """Say ``bye`` and end."""
+
+    def abandon(self) -> None:
+        """In a child: let go of everything that is the parent's."""
+
+
+_running: set[Closable] = set()
+
+
+def enlist(bridge: Closable) -> None:
+    """Have ``bridge`` closed with the process, and abandoned in its children."""
+    _running.add(bridge)
+    with contextlib.suppress(ValueError):
+        if _on_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _on_sigterm)
+
+
+def discharge(bridge: Closable) -> None:
+    """Forget ``bridge``, and with the last one our handler of SIGTERM."""
+    _running.discard(bridge)
+    if not _running and _on_main_thread():
+        _restore_sigterm()
+
+
+def _on_main_thread() -> bool:
+    """Whether handlers may be set here."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _restore_sigterm() -> None:
+    """Give SIGTERM its default back, if the handler is still ours."""
+    with contextlib.suppress(ValueError):
+        if signal.getsignal(signal.SIGTERM) is _on_sigterm:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _close_all() -> None:
+    """Close every bridge of this process."""
+    for bridge in list(_running):
+        bridge.close()
+
+
+def _on_sigterm(number: int, _frame: FrameType | None) -> None:
+    """Close the bridges, then end as the signal asks."""
+    # On a thread of its own: the main thread may have been interrupted while it held a lock
+    # that closing needs.
+    closing = threading.Thread(target=_close_all, name="ptoa-sigterm", daemon=True)
+    with contextlib.suppress(RuntimeError):
+        closing.start()
+        closing.join(_SIGNAL_SECONDS)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _in_child() -> None:
+    """Leave the bridges to the parent."""
+    making_sockets.release()
+    for bridge in list(_running):
+        bridge.abandon()
+    _running.clear()
+    _restore_sigterm()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=making_sockets.acquire,
+        after_in_parent=making_sockets.release,
+        after_in_child=_in_child,
+    )

@@ -1,0 +1,99 @@
+import { describe, expect, it } from "vitest";
+import { buildOutline } from "../src/model/outline";
+import { fit, plain } from "../src/model/text";
+import { firstOpen, openAround, shownAs, visibleView } from "../src/model/view";
+import { block, gpt, spec } from "./models";
+
+describe("the outline", () => {
+  const outline = buildOutline(gpt(4));
+
+  it("gathers three and more equal layers in a row under one item", () => {
+    const list = outline.items.get("g1")!;
+    expect(list.children).toHaveLength(1);
+    const repeat = outline.items.get(list.children[0]!)!;
+    expect(repeat).toMatchObject({ title: "Block × 4", detail: "h.0 – h.3", block: null });
+    expect(repeat.children).toEqual(["g2", "g5", "g8", "g11"]);
+  });
+
+  it("shows two equal layers one by one", () => {
+    expect(buildOutline(gpt(2)).items.get("g1")!.children).toEqual(["g2", "g5"]);
+  });
+
+  it("keeps layers of another size apart", () => {
+    const other = gpt(4);
+    other.blocks.find(({ id }) => id === "l4")!.params = { out: 7 };
+    expect(buildOutline(other).items.get("g1")!.children).toEqual(["g2", "g5", "g8", "g11"]);
+  });
+
+  it("leaves the path of the group around out of a title", () => {
+    expect(outline.items.get("g3")!.title).toBe("attn");
+    expect(outline.items.get("g2")!.title).toBe("h.0");
+    const functional = buildOutline(spec([block("g0", "group", [], { label: "enc.0 (Layer)" }), block("m0", "mlp", [], { label: "enc.0 mlp", group: "g0" })]));
+    expect(functional.items.get("m0")!.title).toBe("mlp");
+  });
+
+  it("puts siblings into the order in which they run", () => {
+    const mixed = spec([block("g0", "group", [], { label: "late (Late)" }), block("i0", "input", []), block("l0", "linear", ["i0"]), block("l1", "linear", ["l0"], { group: "g0" })]);
+    expect(buildOutline(mixed).roots).toEqual(["i0", "l0", "g0"]);
+  });
+
+  it("marks the stream past a sublayer as residual, and neither input of a sum of two embeddings", () => {
+    const residual = outline.edges.filter((edge) => edge.residual);
+    expect(residual).toContainEqual({ source: "e0", target: "r0", residual: true });
+    const sum = buildOutline(spec([block("t0", "tokens", []), block("e0", "embedding", ["t0"]), block("p0", "posenc", ["t0"]), block("r0", "add", ["e0", "p0"])]));
+    expect(sum.edges.filter((edge) => edge.residual)).toEqual([]);
+  });
+
+  it("takes a chain of 20,000 groups, one in another", () => {
+    const groups = Array.from({ length: 20_000 }, (_, i) => block(`g${i}`, "group", [], { label: `g${i} (G)`, ...(i > 0 && { group: `g${i - 1}` }) }));
+    const deep = buildOutline(spec([...groups, block("i0", "input", [], { group: "g19999" })]));
+    expect(shownAs(deep, new Set(), "i0")).toBe("g0");
+  });
+});
+
+describe("the view", () => {
+  const outline = buildOutline(gpt(12));
+
+  it("begins with outer groups open and repeated layers folded", () => {
+    const open = firstOpen(outline);
+    expect(open).toEqual(new Set(["g0", "g1"]));
+    expect(visibleView(outline, open).items.length).toBeLessThan(10);
+  });
+
+  it("ends wires at the folded group that stands for a block, each pair once", () => {
+    const { edges } = visibleView(outline, new Set());
+    expect(edges).toEqual([
+      { source: "t0", target: "g0", residual: false },
+      { source: "g0", target: "u0", residual: false },
+      { source: "u0", target: "x0", residual: false },
+    ]);
+  });
+
+  it("opens what is around a block so that it shows itself", () => {
+    const open = openAround(outline, new Set(), "a7");
+    expect(shownAs(outline, open, "a7")).toBe("a7");
+    expect(shownAs(outline, new Set(), "a7")).toBe("g0");
+  });
+});
+
+describe("a stranger's text", () => {
+  it.each([
+    ["a bidirectional override", "\u202egnp.exe", "\\u202egnp.exe"],
+    ["a zero-width space", "a\u200bb", "a\\u200bb"],
+    ["a new line", "a\nb", "a\\u000ab"],
+    ["a lone surrogate", "a\ud800b", "a\\ud800b"],
+    ["markup", "<img src=x onerror=alert(1)>", "<img src=x onerror=alert(1)>"],
+    ["Hebrew", "שלום", "שלום"],
+  ])("shows %s as text", (_name, text, shown) => {
+    expect(plain(text)).toBe(shown);
+  });
+
+  it("is bounded", () => {
+    expect(plain("x".repeat(10_000), 50)).toBe("x".repeat(49) + "…");
+  });
+
+  it("is cut to a width, keeping as much as fits", () => {
+    expect(fit("abcdef", 4, (text) => text.length)).toBe("abc…");
+    expect(fit("abcd", 4, (text) => text.length)).toBe("abcd");
+  });
+});

@@ -1,0 +1,215 @@
+"""Which module stands behind which row of a frame.
+
+A plan is made once, when the model has been read. It names the modules whose outputs are
+measured, the modules that hold a block's parameters, and why something cannot be had.
+Parameters themselves are looked up anew for each frame, since wrappers replace them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ptoa_core.spec import Block, ModelSpec
+from torch import Tensor, nn
+
+from . import _compat
+from .matchers import classify_module
+
+__all__ = ["Plan", "Target", "find_module", "make_plan", "unwrapped"]
+
+_SATURATING = frozenset(("tanh", "sigmoid"))
+_COMPILED = "runs in a compiled graph"
+
+
+@dataclass(eq=False)
+class Target:
+    """A module that is measured when it is called.
+
+    Attributes:
+        module: The module.
+        rows: The rows of its calls, in the order of the calls.
+        part: ``act``, or ``hidden`` for an mlp's inner activation.
+        sat: As in ``tensor_stats``.
+        takes_input: Whether its input is measured in the place of its output.
+    """
+
+    module: nn.Module
+    rows: list[int]
+    part: str = "act"
+    sat: str | None = None
+    takes_input: bool = False
+
+
+@dataclass(eq=False)
+class Plan:
+    """Everything that a frame step needs to know of the model.
+
+    Attributes:
+        ids: The block of each row.
+        paths: The module's path of each row.
+        targets: What is measured.
+        attention: Modules whose probabilities are looked at, their row and number of heads.
+        holders: For each row the modules whose own parameters are the block's.
+        missing: For each row, the parts that cannot be had and why.
+    """
+
+    ids: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    attention: list[tuple[nn.Module, int, int]] = field(default_factory=list)
+    holders: list[list[nn.Module]] = field(default_factory=list)
+    missing: list[dict[str, str]] = field(default_factory=list)
+    everything: list[nn.Module] = field(default_factory=list)
+
+    def parameters(self) -> tuple[list[Tensor], list[int]]:
+        """Every parameter once, and the row that it belongs to; -1 for none.
+
+        A tied parameter belongs to the first block that holds it.
+        """
+        found: dict[int, tuple[Tensor, int]] = {}
+        for row, modules in enumerate(self.holders):
+            for parameter in _own_parameters(modules):
+                found.setdefault(id(parameter), (parameter, row))
+        for parameter in _own_parameters(self.everything):
+            found.setdefault(id(parameter), (parameter, -1))
+        return [parameter for parameter, _ in found.values()], [row for _, row in found.values()]
+
+
+def _own_parameters(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
+    """Parameters that the modules hold themselves, as they are now."""
+    for module in modules:
+        for parameter in module._parameters.values():
+            if parameter is not None and not _compat.is_uninitialized(parameter):
+                yield parameter
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside wrappers that only pass calls on: compiled, DataParallel, DistributedDataParallel."""
+    while True:
+        inner = model._modules.get("_orig_mod" if _compat.is_compiled(model) else "module")
+        passes_on = _compat.is_compiled(model) or isinstance(
+            model, (nn.DataParallel, nn.parallel.DistributedDataParallel)
+        )
+        if inner is None or not passes_on:
+            return model
+        model = inner
+
+
+def find_module(root: nn.Module, path: str) -> tuple[nn.Module | None, bool]:
+    """The module at a path, through compiled wrappers, and whether it runs in a compiled graph."""
+    module, compiled = root, _compat.is_compiled(root)
+    for name in filter(None, path.split(".")):
+        if name == "_orig_mod" and "_orig_mod" not in module._modules:
+            continue
+        inner = module._modules.get(name)
+        if inner is None and "_orig_mod" in module._modules:
+            inner = module._modules["_orig_mod"]._modules.get(name)  # type: ignore[union-attr]  # a wrapper's is a module
+        if inner is None:
+            return None, compiled
+        module, compiled = inner, compiled or _compat.is_compiled(inner)
+    while _compat.is_compiled(module) and module._modules.get("_orig_mod") is not None:
+        module = module._modules["_orig_mod"]  # type: ignore[assignment]  # not None, see above
+    return module, compiled or _compat.is_scripted(module)
+
+
+def make_plan(
+    root: nn.Module,
+    spec: ModelSpec,
+    aux: Mapping[str, Mapping[str, Any]],
+    *,
+    compiled: bool = False,
+    attention: bool = True,
+    blocks: Sequence[str] | None = None,
+) -> Plan:
+    """The plan for a model that was read.
+
+    Args:
+        root: The model, `unwrapped`.
+        spec: What was read; blocks without a binding have no row.
+        aux: As in ``Analysis.aux``.
+        compiled: Whether the whole model runs in a compiled graph.
+        attention: Whether attention probabilities are wanted.
+        blocks: Patterns of ids, kinds or paths; only blocks that match one have a row.
+
+    Example:
+        >>> from ptoa_torch import from_module
+        >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        >>> make_plan(net, from_module(net), {}).ids
+        ['l0', 'f0']
+    """
+    plan = Plan(everything=list(root.modules()))
+    by_module: dict[int, Target] = {}
+    for block in spec.blocks:
+        facts = aux.get(block.id, {})
+        bound_path = spec.bindings.get(block.id)
+        paths = list(facts.get("modules", ())) or ([] if bound_path is None else [bound_path])
+        if not paths or not _wanted(block, paths, blocks):
+            continue
+        bound, inside = find_module(root, paths[-1] if bound_path is None else bound_path)
+        holders = [module for module in (find_module(root, path)[0] for path in paths) if module is not None]
+        row = _new_row(plan, block, paths[0] if bound_path is None else bound_path)
+        plan.holders[row] = [part for module in holders for part in module.modules() if part._parameters]
+        if bound is None:
+            plan.missing[row]["act"] = "its module is not in the model"
+        elif compiled or inside:
+            plan.missing[row].update(act=_COMPILED, grad=_COMPILED)
+        else:
+            _add_targets(plan, row, block, bound, facts, root, by_module)
+            if attention and block.kind == "attention" and block.params.heads:
+                plan.attention.append((bound, row, block.params.heads))
+    return plan
+
+
+def _wanted(block: Block, paths: Sequence[str], patterns: Sequence[str] | None) -> bool:
+    """Whether a block matches one of the patterns."""
+    names = (block.id, block.kind, *paths)
+    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+
+
+def _new_row(plan: Plan, block: Block, path: str) -> int:
+    """A row without anything in it."""
+    plan.ids.append(block.id)
+    plan.paths.append(path)
+    plan.holders.append([])
+    plan.missing.append({})
+    return len(plan.ids) - 1
+
+
+def _add_targets(
+    plan: Plan,
+    row: int,
+    block: Block,
+    module: nn.Module,
+    facts: Mapping[str, Any],
+    root: nn.Module,
+    by_module: dict[int, Target],
+) -> None:
+    """Have a block's output measured, and an mlp's inner activation."""
+    sat = block.params.variant if block.params.variant in _SATURATING else None
+    target = by_module.get(id(module))
+    if target is not None:
+        target.rows.append(row)
+        return
+    target = by_module[id(module)] = Target(module, [row], sat=sat if block.kind == "activation" else None)
+    plan.targets.append(target)
+    if block.kind == "mlp":
+        inner = find_module(root, facts["inner"])[0] if "inner" in facts else None
+        hidden = _inner_target(module, inner, row, sat)
+        if hidden is None:
+            plan.missing[row]["hidden"] = "no module computes it"
+        else:
+            plan.targets.append(hidden)
+
+
+def _inner_target(mlp: nn.Module, inner: nn.Module | None, row: int, sat: str | None) -> Target | None:
+    """The module that computes an mlp's inner activation, else the one that reads it."""
+    if inner is None:
+        parts = [module for module in mlp.modules() if module is not mlp]
+        inner = next((module for module in parts if classify_module(module).kind == "activation"), None)
+        if inner is None:
+            readers = [module for module in parts if classify_module(module).kind == "linear"]
+            return Target(readers[-1], [row], "hidden", sat, takes_input=True) if len(readers) > 1 else None
+    return Target(inner, [row], "hidden", sat)

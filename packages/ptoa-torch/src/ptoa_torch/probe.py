@@ -1,0 +1,645 @@
+"""One frame step: what is looked at while the model trains, and the frame that comes of it.
+
+`Probe` puts a wrap around the model's forward when a step is to be measured. When the model
+is called in training, the hooks of the plan are put on for the length of that forward, and
+each output's gradient is awaited by a hook on the tensor, which goes with the graph. The
+optimizer's hooks call `before_step` and `after_step`, between which the update happens. What
+was measured is a `Frame` whose numbers are still on their way; `Frame.build` waits for them.
+
+Nothing here raises into the training step: what fails says so once and stands aside.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import math
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ptoa_core.frames import BlockHealth, HeadPattern, HealthFrame
+
+from . import _compat
+from .attention import AttentionMode, attention_entropy, corner, multihead_probabilities
+from .hooks import HookSet
+from .losses import loss_in_output
+from .meter import Meter, Parcel, Reading
+from .parameters import Norms, ParameterNorms, root_sum_square
+from .plan import Plan, Target
+from .steps import find_scaler, learning_rate
+from .timing import Stopwatch, clock
+
+__all__ = ["Frame", "Probe", "first_tensor"]
+
+_MAX_DEPTH = 4
+_NEVER = "did not run in this step"
+
+
+def first_tensor(output: Any, depth: int = _MAX_DEPTH) -> Tensor | None:
+    """The first tensor in what a module returned; an iterator is left alone.
+
+    Example:
+        >>> first_tensor({"hidden": (None, torch.ones(1))})
+        tensor([1.])
+    """
+    if isinstance(output, Tensor):
+        return output
+    if depth == 0:
+        return None
+    found = (first_tensor(member, depth - 1) for member in _members(output))
+    return next((tensor for tensor in found if tensor is not None), None)
+
+
+def _members(output: Any) -> Iterator[Any]:
+    """What a container or dataclass holds."""
+    if isinstance(output, Mapping):
+        yield from output.values()
+    elif isinstance(output, (tuple, list)):
+        yield from output
+    elif is_dataclass(output) and not isinstance(output, type):
+        yield from (getattr(output, field.name, None) for field in fields(output))
+
+
+class _Row:
+    """What one block gave in one step."""
+
+    __slots__ = (
+        "act",
+        "awaited",
+        "calls",
+        "entropy",
+        "grad",
+        "grads",
+        "hidden",
+        "missing",
+        "pattern",
+        "sample",
+        "size",
+    )
+
+    def __init__(self, missing: Mapping[str, str]) -> None:
+        """Start with what is known to be missing."""
+        self.act: Reading | None = None
+        self.grad: Reading | None = None
+        self.hidden: Reading | None = None
+        self.entropy: Sequence[float] | None = None
+        self.pattern: Sequence[float] | None = None
+        self.sample = self.size = self.calls = self.grads = 0
+        self.awaited = False
+        self.missing = dict(missing)
+
+
+class Frame:
+    """The measurement of one step.
+
+    Attributes:
+        step: The step's number.
+        parcel: The numbers that are still on a device.
+        losses: What was given or found, in order.
+    """
+
+    def __init__(self, step: int, started: float, plan: Plan, stopwatch: Stopwatch) -> None:
+        """Start without numbers."""
+        self.step = step
+        self.started = started
+        self.plan = plan
+        self.parcel = Parcel()
+        self.stopwatch = stopwatch
+        self.rows: list[_Row] = []
+        self.order: list[tuple[int, str, Reading]] = []
+        self.inputs: list[Reading] = []
+        self.forwards = 0
+        self.given: list[float] = []
+        self.found: list[float] = []
+        self.val_loss: float | None = None
+        self.lr: float | None = None
+        self.scale = 1.0
+        self.weights_scaled = False
+        self.skipped = False
+        self.notes: dict[str, Any] = {}
+        self.owners: list[int] = []
+        self.frozen: list[bool] = []
+        self.norms = Norms()
+        self.places: list[list[int]] = []
+        self.ended = started
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what a forward gave, when another one of the same step is measured in its place."""
+        self.rows = [_Row(missing) for missing in self.plan.missing]
+        self.order = []
+        self.inputs = []
+        self.found = []
+        self.calls: dict[int, int] = {}
+        self.without_grad = False
+
+    def put_number(self, value: float | Tensor | None, into: Callable[[float], object]) -> None:
+        """Have ``into`` called with a number, at once or when it has arrived."""
+        if isinstance(value, Tensor):
+            self.parcel.put(value, lambda values: into(values[0]))
+        elif value is not None:
+            into(value)
+
+    def set(self, name: str) -> Callable[[float], object]:
+        """A function that sets one attribute."""
+        return lambda value: setattr(self, name, value)
+
+    # ── the frame, when its numbers have arrived ──────────────────────────────
+
+    def build(self) -> HealthFrame:
+        """Wait for the numbers and put the frame together."""
+        self.parcel.seal()
+        self.parcel.open()
+        losses = self.given or self.found
+        if len(losses) > 1:
+            self.notes["lossCount"] = len(losses)
+        if self.forwards > 1:
+            self.notes["forwards"] = self.forwards
+        if self.skipped:
+            self.notes["skipped"] = True
+        self.places = [[] for _ in self.rows]
+        for place, row in enumerate(self.owners):
+            if row >= 0:
+                self.places[row].append(place)
+        if self.weights_scaled:
+            self.norms.grad = {place: norm / self.scale for place, norm in self.norms.grad.items()}
+        norms = list(self.norms.grad.values())
+        return HealthFrame(
+            self.step,
+            round((self.ended - self.started) * 1000, 3),
+            math.fsum(losses) / len(losses) if losses and all(map(math.isfinite, losses)) else _unsound(losses),
+            [self._block(row) for row in range(len(self.rows))],
+            valLoss=self.val_loss,
+            lr=self.lr,
+            gradNorm=root_sum_square(norms) if norms else None,
+            timing=self.stopwatch.milliseconds() or None,
+            memory=torch.cuda.memory_allocated() if torch.cuda.is_initialized() else None,
+            extra=dict(self.notes),
+        )
+
+    def _block(self, index: int) -> BlockHealth:
+        """The row of one block."""
+        row = self.rows[index]
+        places = self.places[index]
+        block = BlockHealth(
+            self.plan.ids[index],
+            None if row.act is None else row.act.stats(),
+            None if row.grad is None else row.grad.stats(self.scale),
+            *self._norms(places, row),
+            headEntropy=None if row.entropy is None else list(row.entropy),
+            headPattern=None if row.pattern is None else _patterns(row.pattern, row.size),
+            hidden=None if row.hidden is None else row.hidden.stats(),
+        )
+        if row.act is None:
+            row.missing.setdefault("act", _NEVER)
+        elif row.grad is None:
+            row.missing.setdefault("grad", "no gradient arrived")
+        block.extra = {
+            key: value
+            for key, value in (
+                ("calls", row.calls if row.calls > 1 else 0),
+                ("backwards", row.grads if row.grads > 1 else 0),
+                ("entropySample", row.sample),
+                ("missing", row.missing),
+            )
+            if value
+        }
+        return block
+
+    def _norms(self, places: list[int], row: _Row) -> tuple[float | None, float | None, float | None]:
+        """Weight norm, norm of its gradient, and update ratio of a block."""
+        weights, grads, updates = self.norms.weight, self.norms.grad, self.norms.update
+        if not places:
+            return None, None, None
+        if all(self.frozen[place] for place in places):
+            row.missing.setdefault("weightGradNorm", "frozen")
+        found = [grads[place] for place in places if place in grads]
+        if not found:
+            row.missing.setdefault("weightGradNorm", "no gradient at the step")
+        size = root_sum_square(weights[place] for place in places) if places[0] in weights else None
+        moved = root_sum_square(updates[place] for place in places) if places[0] in updates else None
+        ratio = moved / size if moved is not None and size and not self.skipped else None
+        return size, root_sum_square(found) if found else None, ratio
+
+    def first_unsound(self) -> str | None:
+        """Where NaN or Inf first came up, in words; None where all is finite."""
+        for row, part, reading in self.order:
+            moments = reading.moments
+            if moments.finite < moments.total and part != "grad":
+                return self._producer(row, part, moments.nan)
+        for row, part, reading in self.order:
+            moments = reading.moments
+            if moments.finite < moments.total and part == "grad":
+                return f"the gradient arriving at block {self._name(row)} holds {_kind(moments.nan)}"
+        for place, norm in self.norms.grad.items():
+            if not math.isfinite(norm) and not self.skipped:
+                return f"the weight gradient of {self._owner(place)} is {_kind(math.isnan(norm))}"
+        bad = [value for value in (*self.given, *self.found) if not math.isfinite(value)]
+        return f"the loss is {bad[0]}" if bad else None
+
+    def _producer(self, row: int, part: str, nan: int) -> str:
+        """What to say of the first block whose output is not finite."""
+        for place in self.places[row]:
+            if not math.isfinite(self.norms.weight.get(place, 0.0)):
+                return f"the weights of block {self._name(row)} were {_kind(nan)} before this step"
+        if any(reading.moments.finite < reading.moments.total for reading in self.inputs):
+            return "the model's input already holds NaN or Inf"
+        what = "the inner activation" if part == "hidden" else "the output"
+        return f"{what} of block {self._name(row)} is the first to hold {_kind(nan)}"
+
+    def _name(self, row: int) -> str:
+        """A block's id and path."""
+        path = self.plan.paths[row]
+        return f"{self.plan.ids[row]} ({path})" if path else self.plan.ids[row]
+
+    def _owner(self, place: int) -> str:
+        """The block that a parameter belongs to."""
+        row = self.owners[place]
+        return f"block {self._name(row)}" if row >= 0 else "a parameter outside the blocks"
+
+
+def _unsound(losses: Sequence[float]) -> float | None:
+    """NaN or Inf as the mean of losses that are not all finite; None without any."""
+    return sum(losses) / len(losses) if losses else None
+
+
+def _kind(nan: float) -> str:
+    """NaN or Inf."""
+    return "NaN" if nan else "Inf"
+
+
+def _patterns(values: Sequence[float], size: int) -> list[HeadPattern]:
+    """A pattern a head from the numbers of all."""
+    area = size * size
+    numbers = array("f", values)
+    if array("H", [1]).tobytes() == b"\x00\x01":
+        numbers.byteswap()
+    return [
+        HeadPattern(head, size, base64.b64encode(numbers[head * area : (head + 1) * area].tobytes()).decode("ascii"))
+        for head in range(len(values) // area)
+    ]
+
+
+class Probe:
+    """Measures frame steps of one model.
+
+    Args:
+        root: The model, unwrapped.
+        hist: Whether to count histograms.
+        update_ratio: Whether to copy the parameters, to see how far a step moves them.
+        complain: Called with a place and an exception of our own; the place then stands aside.
+        read_model: Called with the arguments of the first training forward; gives the plan.
+    """
+
+    def __init__(
+        self,
+        root: nn.Module,
+        *,
+        hist: bool,
+        update_ratio: bool,
+        complain: Callable[[str, Exception], object],
+        read_model: Callable[[tuple[Any, ...], dict[str, Any]], Plan | None],
+    ) -> None:
+        """Put nothing on the model yet."""
+        self.root = root
+        self.plan: Plan | None = None
+        self.frame: Frame | None = None
+        self.compiled = False
+        self.steps_in_eval = False
+        self._meter = Meter(hist)
+        self._norms = ParameterNorms()
+        self._update_ratio = update_ratio
+        self._complain = complain
+        self._read_model = read_model
+        self._wrap = HookSet()
+        self._hooks = HookSet()
+        self._leaves: list[Any] = []
+        self._expected = 1
+        self._rootless = False
+        self._standing_aside: set[str] = set()
+        self._updates: int | None = None
+        self._counted = 0
+        self._parameters: list[Tensor] = []
+        self._inside = False
+
+    # ── on and off ────────────────────────────────────────────────────────────
+
+    def arm(self, frame: Frame) -> None:
+        """Get ready to measure the next step."""
+        self.frame = frame
+        if self.compiled:
+            return
+        self._wrap.around(self.root, self._forward)
+        if self._rootless:
+            self._put_hooks(self.plan)
+
+    def disarm(self) -> Frame | None:
+        """Take everything off; returns what was measured."""
+        frame, self.frame = self.frame, None
+        unseen = frame is not None and not frame.forwards and not frame.calls
+        if unseen and self._wrap and _compat.compiler_ran():
+            # The graph was traced with the wrap in place: taking it off would compile it anew.
+            self._wrap.leave()
+            self.compiled = True
+        self._wrap.remove()
+        self._hooks.remove()
+        while self._leaves:
+            self._leaves.pop().remove()
+        if frame is not None:
+            self._expected = max(1, frame.forwards)
+            self._rootless = not frame.forwards and not self.compiled
+            self.steps_in_eval = not self.root.training
+        return frame
+
+    def forget(self) -> None:
+        """Give the buffers' memory back."""
+        self._meter.forget()
+        self._norms = ParameterNorms()
+
+    def _put_hooks(self, plan: Plan | None) -> None:
+        """Put the plan's hooks on the model."""
+        for target in plan.targets if plan is not None else ():
+            if target.takes_input:
+                self._hooks.before(target.module, lambda module, args, t=target: self._saw(t, module, args))
+            else:
+                self._hooks.after(target.module, lambda module, args, out, t=target: self._saw(t, module, out))
+        for module, row, heads in plan.attention if plan is not None else ():
+            self._hooks.around(module, self._attend(module, row, heads))
+
+    def _listening(self) -> bool:
+        """Whether a forward at this moment is one that trains."""
+        trains = torch.is_grad_enabled() and (self.root.training or self.steps_in_eval)
+        return trains and not _compat.is_capturing()
+
+    @contextlib.contextmanager
+    def _aside(self, place: str) -> Iterator[None]:
+        """Keep an exception of our own from the training step, and leave the place out from then on."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
+            self._stand_aside(place, error)
+
+    def _stand_aside(self, place: str, error: Exception) -> None:
+        """Leave a place out from then on, and say so once."""
+        if place not in self._standing_aside:
+            self._standing_aside.add(place)
+            self._complain(place, error)
+
+    # ── the forward ───────────────────────────────────────────────────────────
+
+    def _forward(self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The model's forward on a frame step."""
+        frame = self.frame
+        if frame is None or not self._listening() or _compat.in_backward():
+            return forward(*args, **kwargs)
+        with self._aside("reading the model"):
+            self._begin_forward(frame, args, kwargs)
+        self._inside = True
+        try:
+            output = forward(*args, **kwargs)
+        except BaseException:
+            self.frame = None
+            self._hooks.remove()
+            self._wrap.remove()
+            raise
+        finally:
+            self._inside = False
+        with self._aside("the model's output"):
+            self._end_forward(frame, output)
+        return output
+
+    def _begin_forward(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Put the hooks on, if this forward is measured: the first of a step, and the one that was last before."""
+        frame.forwards += 1
+        measured = frame.forwards == 1 or frame.forwards >= self._expected
+        if self.plan is None:
+            self.plan = self._read_model(args, kwargs)
+        if not measured or self.plan is None:
+            return
+        frame.plan = self.plan
+        frame.forget()
+        frame.inputs = [
+            self._meter.add(tensor, frame.parcel)
+            for tensor in (*args, *kwargs.values())
+            if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.device.type != "meta"
+        ]
+        self._put_hooks(self.plan)
+        frame.stopwatch.mark("forward")
+
+    def _end_forward(self, frame: Frame, output: Any) -> None:
+        """Take the hooks off, unless a checkpointed part runs again in backward."""
+        frame.stopwatch.mark("forwarded")
+        if not frame.without_grad:
+            self._hooks.remove()
+        frame.put_number(loss_in_output(output), frame.found.append)
+
+    def _saw(self, target: Target, module: nn.Module, output: Any) -> None:
+        """A module was called."""
+        frame = self.frame
+        if frame is None or module is not target.module:
+            return  # a replica of DataParallel has the hooks of its original
+        if not (self._inside or self._listening()):
+            return
+        if not frame.rows and self.plan is not None:
+            frame.plan = self.plan
+            frame.forget()
+        started = clock()
+        name = f"block {frame.plan.ids[target.rows[0]]}"
+        if name not in self._standing_aside:
+            try:
+                if _compat.in_backward():
+                    self._ran_again(frame, target, output)
+                else:
+                    self._measure(frame, target, output)
+            except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
+                self._stand_aside(name, error)
+        frame.stopwatch.spent("backward" if _compat.in_backward() else "forward", clock() - started)
+
+    def _measure(self, frame: Frame, target: Target, output: Any) -> None:
+        """Measure a block's output and await its gradient."""
+        call = frame.calls.get(id(target), 0)
+        frame.calls[id(target)] = call + 1
+        if call >= len(target.rows):
+            frame.rows[target.rows[-1]].calls = call + 2 - len(target.rows)
+            return
+        index = target.rows[call]
+        row = frame.rows[index]
+        tensor = first_tensor(output)
+        if tensor is None or tensor.device.type == "meta":
+            row.missing[target.part] = "no tensor in what it returned"
+            return
+        reading = self._meter.add(tensor, frame.parcel, target.sat)
+        setattr(row, target.part, reading)
+        frame.order.append((index, target.part, reading))
+        frame.without_grad = frame.without_grad or not torch.is_grad_enabled()
+        if target.part == "act":
+            self._await_grad(frame, index, row, tensor)
+
+    def _ran_again(self, frame: Frame, target: Target, output: Any) -> None:
+        """A checkpointed block runs again in backward; its gradient arrives there if it ran without a graph."""
+        row = frame.rows[target.rows[0]]
+        tensor = first_tensor(output)
+        if target.part == "act" and len(target.rows) == 1 and not row.awaited and tensor is not None:
+            row.missing.pop("grad", None)
+            self._await_grad(frame, target.rows[0], row, tensor)
+
+    def _await_grad(self, frame: Frame, index: int, row: _Row, tensor: Tensor) -> None:
+        """Measure the gradient when it arrives at a block's output."""
+        if not tensor.requires_grad:
+            row.missing["grad"] = "its output needs no gradient"
+            return
+
+        def arrived(grad: Tensor) -> None:
+            if self.frame is not frame or frame.rows[index] is not row:
+                return
+            started = clock()
+            try:
+                row.grads += 1
+                if row.grad is None:
+                    row.grad = self._meter.add(grad, frame.parcel)
+                    frame.order.append((index, "grad", row.grad))
+            except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
+                self._stand_aside("gradients", error)
+            frame.stopwatch.spent("backward", clock() - started)
+
+        row.awaited = True
+        handle = tensor.register_hook(arrived)
+        if tensor.is_leaf:
+            self._leaves.append(handle)  # a parameter outlives the graph
+
+    # ── attention ─────────────────────────────────────────────────────────────
+
+    def _attend(self, module: nn.Module, row: int, heads: int) -> Callable[..., Any]:
+        """What goes around an attention module's forward."""
+        place = "attention"
+
+        def fail(error: Exception) -> None:
+            with self._aside(place):
+                raise error
+
+        def around(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            frame = self.frame
+            wanted = frame is not None and self._listening() and place not in self._standing_aside
+            if frame is None or not wanted or frame.rows[row].entropy is not None or frame.rows[row].sample:
+                return forward(*args, **kwargs)
+            if isinstance(module, nn.MultiheadAttention):
+                with self._aside(place), torch.no_grad(), _compat.no_autocast():
+                    probs = multihead_probabilities(module, args, kwargs)
+                    if probs is not None:
+                        self._show(frame, row, probs, probs)
+                return forward(*args, **kwargs)
+            with AttentionMode(heads, lambda sample, first: self._show(frame, row, sample, first), fail):
+                return forward(*args, **kwargs)
+
+        return around
+
+    def _show(self, frame: Frame, index: int, sample: Tensor, first: Tensor) -> None:
+        """Send the entropy and the corner of one block's attention."""
+        started = clock()
+        row = frame.rows[index]
+        row.sample = sample.shape[0]
+        pattern = corner(first)
+        row.size = pattern.shape[-1] if pattern.shape[-1] == pattern.shape[-2] else 0
+        frame.parcel.put(attention_entropy(sample), lambda values: setattr(row, "entropy", values))
+        if row.size:
+            frame.parcel.put(pattern, lambda values: setattr(row, "pattern", values))
+        frame.stopwatch.spent("forward", clock() - started)
+
+    # ── the optimizer's step ──────────────────────────────────────────────────
+
+    def keep_weights(self) -> None:
+        """Measure the weights before the step; with ``update_ratio`` keep a copy of them."""
+        frame = self.frame
+        if frame is None or self.plan is None:
+            return
+        parameters, frame.owners = self.plan.parameters()
+        frame.frozen = [not parameter.requires_grad for parameter in parameters]
+        self._parameters = parameters
+        keep = self._norms.keep_weights if self._update_ratio else self._norms.measure_weights
+        keep(parameters, frame.norms, frame.parcel)
+
+    def before_step(self, optimizer: Any, has_closure: bool) -> None:
+        """The optimizer is about to step."""
+        frame = self.frame
+        if frame is None:
+            return
+        frame.stopwatch.mark("backwarded")
+        with self._aside("weights"), torch.no_grad():
+            self._without_forward(frame)
+            self.keep_weights()
+            if not has_closure and frame.owners:
+                self._norms.measure_grads(self._parameters, frame.norms, frame.parcel)
+            self._read_scaling(frame, optimizer)
+            frame.put_number(learning_rate(optimizer), frame.set("lr"))
+        frame.notes.update({"closure": True} if has_closure else {})
+        frame.stopwatch.mark("stepping")
+
+    def _without_forward(self, frame: Frame) -> None:
+        """Read the model at its first step where its forward was not seen."""
+        if self.plan is None:
+            self.plan = self._read_model((), {})
+        if self.plan is not None and frame.plan is not self.plan:
+            frame.plan = self.plan
+            frame.forget()
+
+    def after_step(self) -> None:
+        """The weights have moved; what waits in the buffers is measured."""
+        frame = self.frame
+        if frame is None:
+            return
+        frame.stopwatch.mark("stepped")
+        with self._aside("weights"), torch.no_grad():
+            if frame.notes.get("closure") and frame.owners:
+                self._norms.measure_grads(self._parameters, frame.norms, frame.parcel)
+            if self._update_ratio and frame.owners:
+                self._norms.measure_update(self._parameters, frame.norms, frame.parcel)
+        with self._aside("statistics"), torch.no_grad():
+            self._meter.flush(frame.parcel)
+        frame.ended = clock()
+
+    def step_without_optimizer(self) -> None:
+        """A step that no hook saw: gradients as they are after it."""
+        frame = self.frame
+        if frame is None:
+            return
+        with self._aside("weights"), torch.no_grad():
+            if not frame.owners:
+                self._without_forward(frame)
+                self.keep_weights()
+            if frame.owners:
+                self._norms.measure_grads(self._parameters, frame.norms, frame.parcel)
+        self.after_step()
+
+    def _read_scaling(self, frame: Frame, optimizer: Any) -> None:
+        """Note by what gradients are scaled, and whether the step will be skipped."""
+        scaler = find_scaler()
+        if scaler is None:
+            return
+        scale = getattr(scaler, "_scale", None)
+        if isinstance(scale, Tensor):
+            frame.put_number(scale.detach().clone(), frame.set("scale"))
+            frame.weights_scaled = getattr(optimizer, "grad_scale", None) is not None
+        found_inf = getattr(optimizer, "found_inf", None)
+        if isinstance(found_inf, Tensor):
+            frame.put_number(found_inf.detach().clone(), lambda value: setattr(frame, "skipped", bool(value)))
+        self._count_skips(frame, scaler)
+
+    def _count_skips(self, frame: Frame, scaler: Any) -> None:
+        """Note how many attempts the scaler skipped since the last frame: its updates beyond the steps."""
+        tracker = getattr(scaler, "_growth_tracker", None)
+        if not isinstance(tracker, Tensor):
+            return
+        updates = _compat.version_of(tracker)
+        if self._updates is None:
+            # How many updates there were before the watch is not known; attempts of this step are.
+            skipped = min(updates, frame.forwards - 1)
+        else:
+            skipped = updates - self._updates - (frame.step - self._counted)
+        self._updates, self._counted = updates, frame.step
+        if skipped > 0:
+            frame.notes["skippedSteps"] = skipped

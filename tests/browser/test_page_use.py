@@ -1,0 +1,102 @@
+"""Using the page: pointer and keyboard, wide and narrow, light and dark."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptoa_bridge import Bridge
+
+pytest.importorskip("playwright")
+from playwright.sync_api import expect
+
+
+@pytest.fixture
+def layered(make_spec, make_block):
+    """Twelve equal layers in a row."""
+    blocks = [make_block(f"g{i}", "group", label=f"h.{i} (Block)") for i in range(12)]
+    blocks.append(make_block("i0", "input"))
+    for i in range(12):
+        reads = f"a{i - 1}" if i else "i0"
+        layer = make_block(f"a{i}", "attention", [reads], label=f"h.{i}.attn", group=f"g{i}")
+        blocks.append({**layer, "params": {"heads": 4}})
+    return make_spec("Layers", blocks)
+
+
+def test_equal_layers_are_one_item_that_opens_with_the_keyboard(visit, layered):
+    with Bridge(layered) as bridge:
+        seen = visit(bridge.local_url)
+        tree = seen.page.get_by_role("tree")
+        repeat = tree.get_by_role("treeitem", name="Block × 12")
+        expect(repeat).to_have_attribute("aria-expanded", "false")
+        tree.focus()
+        seen.page.keyboard.press("End")
+        expect(repeat).to_have_attribute("aria-selected", "true")
+        for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight"):
+            seen.page.keyboard.press(key)
+        expect(seen.page.locator('[data-tree="a0"]')).to_have_attribute("aria-selected", "true")
+        expect(seen.page.locator("#details h2")).to_have_text("attn")
+        expect(seen.page.locator("#details")).to_contain_text("heads")
+        assert seen.problems == []
+
+
+def test_a_row_that_is_chosen_opens_its_block_in_tree_and_details(visit, layered, frame):
+    with Bridge(layered) as bridge:
+        bridge.push_health(frame(0, names=[f"a{i}" for i in range(12)]))
+        seen = visit(bridge.local_url)
+        seen.page.locator('[data-block="a7"]').click()
+        expect(seen.page.locator('[data-tree="a7"]')).to_have_attribute("aria-selected", "true")
+        expect(seen.page.locator('[data-block="a7"]')).to_have_attribute("aria-selected", "true")
+        expect(seen.page.locator("#details")).to_contain_text("norm of weights")
+
+
+def test_a_click_on_the_graph_selects(visit, bridge):
+    seen = visit(bridge.local_url)
+    canvas = seen.page.locator("#graph")
+    expect(canvas).to_be_visible()
+    box = canvas.bounding_box()
+    expect(seen.page.locator("#details h2")).to_have_text("Model")
+    # The drawing of this model is a column in the middle; its first block is near the top of it.
+    for y in range(0, int(box["height"]), 12):
+        canvas.click(position={"x": box["width"] / 2, "y": y})
+        if seen.page.locator("#details h2").inner_text() != "Model":
+            break
+    expect(seen.page.locator("#details h2")).to_have_text("tokens")
+
+
+def test_only_the_rows_on_the_screen_are_in_the_document(visit, make_spec, make_block, frame):
+    names = [f"l{i}" for i in range(2000)]
+    blocks = [make_block(name, "linear", names[max(0, i - 1) : i]) for i, name in enumerate(names)]
+    with Bridge(make_spec("Long", blocks)) as bridge:
+        bridge.push_health(frame(0, names=names))
+        seen = visit(bridge.local_url)
+        expect(seen.page.locator('[data-block="l0"]')).to_be_visible()
+        assert seen.page.locator("[data-block]").count() < 80
+        assert seen.page.locator("[data-tree]").count() < 80
+        seen.page.get_by_role("grid").focus()
+        seen.page.keyboard.press("End")
+        expect(seen.page.locator('[data-block="l1999"]')).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 768, 1280, 3840])
+def test_nothing_sticks_out_at_any_width(visit, bridge, frame, width, scheme):
+    for step in range(20):
+        bridge.push_health(frame(step))
+    seen = visit(bridge.local_url, width=width, height=800, scheme=scheme)
+    expect(seen.page.locator("#loss-points")).to_have_text("20 points")
+    overhang = """() => {
+        const { scrollWidth, scrollHeight } = document.documentElement;
+        return [scrollWidth - innerWidth, scrollHeight - innerHeight];
+    }"""
+    assert max(seen.page.evaluate(overhang)) <= 0
+    assert seen.problems == []
+
+
+def test_a_narrow_page_shows_one_part_at_a_time(visit, bridge, frame):
+    bridge.push_health(frame(0))
+    seen = visit(bridge.local_url, width=390, height=844)
+    expect(seen.page.locator("#chart-loss")).to_be_visible()
+    expect(seen.page.locator("#graph")).to_be_hidden()
+    seen.page.get_by_role("button", name="Graph", exact=True).click()
+    expect(seen.page.locator("#graph")).to_be_visible()
+    expect(seen.page.locator("#chart-loss")).to_be_hidden()

@@ -1,0 +1,223 @@
+"""The callback in the real Lightning, under the name that is installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+from types import MappingProxyType
+
+import pytest
+
+torch = pytest.importorskip("torch")
+NAMES = [
+    name
+    for name in ("lightning.pytorch", "pytorch_lightning")
+    if importlib.util.find_spec(name.split(".")[0])
+]
+if not NAMES:
+    pytest.skip("needs lightning or pytorch_lightning", allow_module_level=True)
+pl = importlib.import_module(NAMES[0])
+
+from ptoa_core.runs import RunFile  # noqa: E402  after what it may be skipped for
+from ptoa_integrations.lightning import PTACallback  # noqa: E402
+
+# What Lightning warns about is its own.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PTA_NO_BROWSER", "1")
+    return tmp_path
+
+
+class Module(pl.LightningModule):
+    """Least squares; notes the loss of every batch."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        self.losses, self.val_losses = [], []
+
+    def loss(self, batch):
+        x, y = batch
+        return ((self.net(x) - y) ** 2).mean()
+
+    def training_step(self, batch, batch_idx):
+        loss = self.loss(batch)
+        self.losses.append(loss.item())
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.loss(batch))
+
+    def on_validation_epoch_end(self):
+        if not self.trainer.sanity_checking:
+            self.val_losses.append(self.trainer.callback_metrics["val_loss"].item())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.05)
+
+
+class ManualModule(Module):
+    """The same, stepping its optimizer itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch, batch_idx):
+        optimizer = self.optimizers()
+        loss = super().training_step(batch, batch_idx)
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+        return loss
+
+
+class FailingModule(Module):
+    """Fails in its third batch."""
+
+    def training_step(self, batch, batch_idx):
+        if batch_idx == 2:
+            raise RuntimeError("third batch")
+        return super().training_step(batch, batch_idx)
+
+
+class Counter(pl.Callback):
+    """Notes the watch's count before the callback under test ends it."""
+
+    def __init__(self, callback):
+        self.callback = callback
+        self.counted = None
+
+    def on_train_end(self, trainer, pl_module):
+        self.counted = self.callback.watch.step_count
+
+
+def batches(count):
+    generator = torch.Generator().manual_seed(1)
+    xs = torch.randn(count * 4, 4, generator=generator)
+    return torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(xs, xs.sum(1, keepdim=True)), batch_size=4
+    )
+
+
+def fit(module, callback, *, val=None, **changes):
+    """Train on six batches; gives the trainer and what the watch counted."""
+    counter = Counter(callback)
+    settings = {"max_epochs": 1, "accelerator": "cpu", "logger": False, "enable_checkpointing": False}
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False}
+    callbacks = [counter, callback] if callback else []
+    trainer = pl.Trainer(**{**settings, **quiet, **changes}, callbacks=callbacks)
+    trainer.fit(module, batches(6), val)
+    return trainer, counter.counted
+
+
+def frames_of(path="run.pta"):
+    return list(RunFile.read(path)[1])
+
+
+@pytest.mark.parametrize("kind", [Module, ManualModule], ids=["automatic", "manual"])
+def test_frames_carry_the_loss_of_their_step(kind):
+    module = kind()
+    trainer, counted = fit(module, PTACallback(every=1, open=False, run_file="run.pta"))
+    frames = frames_of()
+    assert counted == trainer.global_step == 6
+    assert [frame.step for frame in frames] == [0, 1, 2, 3, 4, 5]
+    assert [frame.loss for frame in frames] == pytest.approx(module.losses)
+
+
+def test_accumulated_batches_count_once_and_the_loss_is_whole():
+    module = Module()
+    trainer, counted = fit(
+        module, PTACallback(every=1, open=False, run_file="run.pta"), accumulate_grad_batches=2
+    )
+    frames = frames_of()
+    assert counted == trainer.global_step == 3
+    assert [frame.step for frame in frames] == [0, 1, 2]
+    assert [frame.loss for frame in frames] == pytest.approx(module.losses[1::2])
+
+
+def test_the_validation_loss_is_on_one_frame_each_and_sanity_checking_leaves_none():
+    module = Module()
+    fit(module, PTACallback(every=1, open=False, run_file="run.pta"), val=batches(2), val_check_interval=3)
+    measured = [frame.valLoss for frame in frames_of() if frame.valLoss is not None]
+    assert len(module.val_losses) == 2
+    assert measured == pytest.approx(module.val_losses)
+
+
+def test_watched_weights_are_bit_identical():
+    plain, watched = Module(), Module()
+    fit(plain, None)
+    fit(watched, PTACallback(every=1, open=False, run_file=False))
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, watched.state_dict()[name]), name
+
+
+def test_a_run_that_fails_ends_the_watch():
+    callback = PTACallback(every=1, open=False, run_file=False)
+    module = FailingModule()
+    with pytest.raises(RuntimeError, match="third batch"):
+        fit(module, callback)
+    assert callback.watch is None
+    assert not any(part._forward_hooks for part in module.modules())
+
+
+def test_one_callback_trains_twice():
+    callback = PTACallback(every=2, open=False, run_file=False)
+    for _ in range(2):
+        assert fit(Module(), callback)[1] == 6
+        assert callback.watch is None
+
+
+def test_other_processes_do_nothing():
+    class Elsewhere:
+        is_global_zero = False
+        global_step = 1
+        sanity_checking = False
+        callback_metrics = MappingProxyType({"val_loss": 1.0})
+
+    callback = PTACallback(every=1, open=False)
+    callback.on_train_start(Elsewhere, None)
+    callback.on_validation_end(Elsewhere, None)
+    callback.on_train_end(Elsewhere, None)
+    assert callback.watch is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_base_class_is_that_of_what_the_script_loaded(name):
+    code = (
+        f"import {name} as pl\n"
+        "from ptoa_integrations.lightning import PTACallback\n"
+        "print([base.__module__ for base in PTACallback.__bases__], issubclass(PTACallback, pl.Callback))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == f"['{name}.callbacks.callback'] True", done.stderr
+
+
+@pytest.mark.skipif(len(NAMES) < 2, reason="needs both names")
+def test_with_both_loaded_the_callback_is_both():
+    code = (
+        "import lightning.pytorch, pytorch_lightning\n"
+        "from ptoa_integrations.lightning import PTACallback\n"
+        "bases = (lightning.pytorch.Callback, pytorch_lightning.Callback)\n"
+        "print(*(issubclass(PTACallback, base) for base in bases))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "True True", done.stderr
+
+
+def test_without_lightning_the_extra_is_named():
+    hide = "import sys; sys.modules['lightning'] = sys.modules['pytorch_lightning'] = None"
+    code = f"{hide}\nimport ptoa_integrations.lightning"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert '"papertoanything[lightning]"' in done.stderr
