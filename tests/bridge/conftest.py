@@ -43,6 +43,9 @@ class Answer:
         return json.loads(self.body)
 
 
+_opened = []
+
+
 class Client:
     """Talks to one bridge."""
 
@@ -51,14 +54,11 @@ class Client:
 
     def connect(self, *, rcvbuf=None, timeout=5):
         sock = socket.socket()
+        _opened.append(sock)
         if rcvbuf:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
         sock.settimeout(timeout)
-        try:
-            sock.connect(("127.0.0.1", self.port))
-        except OSError:
-            sock.close()
-            raise
+        sock.connect(("127.0.0.1", self.port))
         return sock
 
     def head(self, target, headers=(), method="GET", host=None, version="HTTP/1.1"):
@@ -219,6 +219,14 @@ def _plain_environment(monkeypatch):
     for name in ("PTA_LAB_URL", "PTA_DEBUG", "BROWSER", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PTA_NO_BROWSER", "1")
+
+
+@pytest.fixture(autouse=True)
+def _closed_sockets():
+    """Sockets that a failed test leaves open would fail the next one."""
+    yield
+    while _opened:
+        _opened.pop().close()
 
 
 @pytest.fixture

@@ -56,7 +56,10 @@ REFUSED = {
     "65-deep": (b"[" * 65 + b"]" * 65, "nested more than 64 deep"),
     "65-deep-mixed": (b'{"a":[' * 32 + b"[" + b"]" + b"]}" * 32, "nested more than 64 deep"),
     "deep-behind-a-bracket-in-text": (b'["]",' + b"[" * 70 + b"]" * 70 + b"]", "nested more than 64 deep"),
-    "deep-behind-an-escaped-quote": (b'["\\"]]]",' + b"[" * 70 + b"]" * 70 + b"]", "nested more than 64 deep"),
+    "deep-behind-an-escaped-quote": (
+        b'["\\"]]]",' + b"[" * 70 + b"]" * 70 + b"]",
+        "nested more than 64 deep",
+    ),
     "deep-and-unfinished": (b"[" * 100_000, "nested more than 64 deep"),
     "deep-objects-unfinished": (b'{"a":' * 100_000, "nested more than 64 deep"),
 }
@@ -137,7 +140,11 @@ def test_commas_in_text_are_no_values():
 
 
 @pytest.mark.parametrize("size", [1 << 18, (1 << 18) + 1, (1 << 19) - 3])
-@pytest.mark.parametrize("filler", [b"\\\\", b'\\"', b"[", b'x"', b"\\n"], ids=["backslash", "quote", "bracket", "close", "newline"])
+@pytest.mark.parametrize(
+    "filler",
+    [b"\\\\", b'\\"', b"[", b'x"', b"\\n"],
+    ids=["backslash", "quote", "bracket", "close", "newline"],
+)
 def test_texts_that_cross_the_pieces_of_the_scan_hide_nothing(size, filler):
     text = b'["' + filler * (size // len(filler)) + (b'"' if filler != b'x"' else b"") + b"," + b"[" * 70
     with pytest.raises(JsonError):
@@ -153,9 +160,13 @@ JSON_VALUES = st.recursive(
     | st.integers(-(2**53) + 1, 2**53 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(
-        st.text(st.characters(exclude_categories=["Cs"]), max_size=6).filter("__proto__".__ne__), inner, max_size=4
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text(st.characters(exclude_categories=["Cs"]), max_size=6).filter("__proto__".__ne__),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=20,
 )

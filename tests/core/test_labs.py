@@ -75,7 +75,9 @@ def test_address_is_refused_with_what_was_wanted(address):
 
 def test_environment_that_is_no_address_is_named(monkeypatch):
     monkeypatch.setenv("PTA_LAB_URL", "http://evil.org")
-    with pytest.raises(SettingError, match="PTA_LAB_URL is 'http://evil.org': http is only for a loopback name"):
+    with pytest.raises(
+        SettingError, match=r"PTA_LAB_URL is 'http://evil\.org': http is only for a loopback name"
+    ):
         resolve_lab()
 
 

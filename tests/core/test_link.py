@@ -89,7 +89,7 @@ def test_every_form_of_a_link_reads(text):
 NO_PAYLOAD = [
     "", "#", "#s=", "s=", "=", "====", "&", "#a=1&b=2", "https://lab.papertoanything.com/", "https://x/#", "https://x/#t=1",
     "https://x/?s=abc", "a b", "s", None, 5, b"#s=abc", "#" * 1000,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("text", NO_PAYLOAD, ids=repr)
@@ -141,7 +141,7 @@ def test_damaged_payload_is_refused(text):
         (json.dumps({**SPEC, "output": "ghost"}).encode(), SpecError),
     ],
     ids=range(15),
-)  # fmt: skip
+)
 def test_payload_that_holds_no_spec_is_refused(raw, error):
     with pytest.raises(error):
         from_url(payload(raw))
@@ -224,7 +224,12 @@ def wide(count, **extra):
         Block(
             f"r{i}",
             "add",
-            BlockParams(extra={"type": f"{noise.getrandbits(60):x}", **{k: noise.getrandbits(v) for k, v in extra.items()}}),
+            BlockParams(
+                extra={
+                    "type": f"{noise.getrandbits(60):x}",
+                    **{k: noise.getrandbits(v) for k, v in extra.items()},
+                }
+            ),
             [f"r{i - 1}"] if i else [],
         )
         for i in range(count)
@@ -240,7 +245,9 @@ def test_informing_params_go_into_a_link_while_it_stays_short():
     assert len(url) <= MAX_LINK_CHARS
     back = from_url(url)
     assert {key for block in back.blocks for key in block.params.extra} == {"type"}
-    assert [block.params.extra["type"] for block in back.blocks] == [block.params.extra["type"] for block in long.blocks]
+    assert [block.params.extra["type"] for block in back.blocks] == [
+        block.params.extra["type"] for block in long.blocks
+    ]
     assert long.blocks[0].params.extra.keys() == {"type", "flops", "paramCount"}
 
 

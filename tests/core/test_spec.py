@@ -36,7 +36,7 @@ FULL = {
     "train": {"optimizer": "sgd", "lr": 0.1, "weightDecay": 0, "batch": 1, "steps": 2, "seed": 3, "nesterov": True},
     "origin": {"kind": "torch", "source": "m.py:GPT", "commit": None},
     "future": {"a": [1, {"b": None}]},
-}  # fmt: skip
+}
 
 
 def test_every_key_survives_a_round_trip_in_its_order():
@@ -55,7 +55,10 @@ def test_known_keys_are_written_in_the_order_of_the_formats():
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).map("x{}".format)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**40), 2**40)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=8,
 )
@@ -65,7 +68,14 @@ EXTRA = st.dictionaries(KEYS, VALUES, max_size=3)
 @given(st.lists(EXTRA, min_size=8, max_size=8))
 def test_unknown_keys_survive_at_every_level(extras):
     data = json.loads(json.dumps(FULL))
-    places = [data, *data["blocks"], data["blocks"][2]["params"], data["dataset"], data["train"], data["origin"]]
+    places = [
+        data,
+        *data["blocks"],
+        data["blocks"][2]["params"],
+        data["dataset"],
+        data["train"],
+        data["origin"],
+    ]
     for place, extra in zip(places, extras, strict=True):
         place.update(extra)
     assert ModelSpec.from_json(ModelSpec.from_dict(data).to_json()).to_dict() == data
@@ -106,7 +116,11 @@ WRONG = [
     (("blocks", 1, "inputs"), "t0", r"spec.blocks\[1\].inputs must be a list of texts"),
     (("blocks", 1, "inputs"), [0], r"spec.blocks\[1\].inputs must be a list of texts"),
     (("blocks", 1, "params"), [], r"spec.blocks\[1\].params must be an object"),
-    (("blocks", 1, "params", "vocab"), True, r"spec.blocks\[1\].params.vocab must be an integer of at least 0"),
+    (
+        ("blocks", 1, "params", "vocab"),
+        True,
+        r"spec.blocks\[1\].params.vocab must be an integer of at least 0",
+    ),
     (("blocks", 1, "params", "vocab"), -1, "vocab must be an integer of at least 0, found -1"),
     (("blocks", 1, "params", "vocab"), 4.0, "vocab must be an integer of at least 0, found 4.0"),
     (("blocks", 1, "params", "vocab"), 2**53, "vocab must be an integer"),
@@ -125,7 +139,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "says"), WRONG, ids=[f"{'.'.join(map(str, p))}={v!r:.12}" for p, v, _ in WRONG])
+@pytest.mark.parametrize(
+    ("path", "value", "says"), WRONG, ids=[f"{'.'.join(map(str, p))}={v!r:.12}" for p, v, _ in WRONG]
+)
 def test_value_of_the_wrong_type_is_named_with_its_place(path, value, says):
     with pytest.raises(SpecError, match=says):
         ModelSpec.from_dict(changed(path, value))
@@ -220,7 +236,7 @@ def test_unwritable_extension_is_named():
 
 
 def test_notebook_table_escapes_everything_a_stranger_wrote(monkeypatch):
-    monkeypatch.setattr(_html, "_renderers", lambda: [])
+    monkeypatch.setattr(_html, "_renderers", list)
     evil = "<script>\u202e&'\""
     spec = ModelSpec(evil, [Block(evil, evil, BlockParams(extra={evil: evil}), [evil], evil)], evil)
     page = spec._repr_html_()
@@ -230,7 +246,7 @@ def test_notebook_table_escapes_everything_a_stranger_wrote(monkeypatch):
 
 
 def test_notebook_table_is_bounded(monkeypatch):
-    monkeypatch.setattr(_html, "_renderers", lambda: [])
+    monkeypatch.setattr(_html, "_renderers", list)
     spec = ModelSpec("x", [Block(f"t{i}", "tokens", label="y" * 10_000) for i in range(1500)], "t0")
     page = spec._repr_html_()
     assert page.count("<tr>") == 1001

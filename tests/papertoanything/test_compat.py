@@ -81,9 +81,6 @@ SIGNATURES_WITH_TORCH = {
     "papertoanything.torch:watch_trace": "model example_input push every=10 spec=None",
     "papertoanything.torch:Inputs": "args=() kwargs",
     "papertoanything.health:tensor_stats": "t hist=True sat=None",
-    "papertoanything.health:Watch.step": "self loss=None",
-    "papertoanything.health:Watch.log": "self loss=None val_loss=None",
-    "papertoanything.health:Watch.push": "self frame",
 }
 
 
@@ -133,6 +130,52 @@ def test_signature_is_as_promised(path):
 def test_signature_is_as_promised_with_torch(path):
     pytest.importorskip("torch")
     assert spelt(named(path), SIGNATURES_WITH_TORCH[path]) == SIGNATURES_WITH_TORCH[path]
+
+
+@pytest.mark.parametrize(
+    ("method", "wanted"), [("step", "loss=None"), ("log", "loss=None val_loss=None"), ("push", "frame")]
+)
+def test_methods_of_a_watch_are_as_promised(folder, method, wanted):
+    torch = pytest.importorskip("torch")
+    health = importlib.import_module("papertoanything.health")
+    with health.Watch(torch.nn.Linear(2, 2), open=False, run_file=False) as watch:
+        assert spelt(getattr(watch, method), wanted) == wanted
+
+
+def test_a_watch_has_the_promised_attributes(folder):
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    options = {"example_input": torch.ones(1, 2), "run_file": "run.pta", "sinks": [[].append], "val_every": 3}
+    with ptoa.watch(net, optimizer, 1, 0.5, False, **options) as watch:
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        watch.step(1.5)
+        assert (watch.model, watch.optimizer, watch.every, watch.step_count) == (net, optimizer, 1, 1)
+        assert watch.server.token in watch.url
+        assert [frame.loss for frame in watch.frames] == [1.5]
+        assert watch.run_file.path == "run.pta"
+        assert watch.spec.output
+        assert not watch.closed
+    assert watch.closed
+    assert [
+        frame.step for frame in importlib.import_module("papertoanything.health").RunFile.read("run.pta")[1]
+    ] == [0]
+
+
+def test_reading_a_run_file_imports_no_torch():
+    code = "import sys, papertoanything.health, papertoanything.torch; print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_watch_works_when_the_module_of_that_name_was_imported_first(folder):
+    torch = pytest.importorskip("torch")
+    importlib.import_module("ptoa_torch.watch")
+    with ptoa.watch(torch.nn.Linear(2, 2), open=False, run_file=False) as watch:
+        assert watch.step_count == 0
 
 
 @pytest.mark.parametrize("name", ["papertoanything", "papertoanything.spec", "papertoanything.link"])

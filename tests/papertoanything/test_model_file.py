@@ -141,11 +141,7 @@ def test_a_file_may_import_what_lies_beside_it(write):
     "name", ["random", "types", "json", "torch", "numpy", "statistics", "time", "a.b-c d"]
 )
 def test_a_file_never_stands_in_for_what_is_installed(write, name):
-    write(
-        **{
-            f"sub_in_{name}": "import json, random, types, statistics, time\nMODEL\nrandom.random()\n"
-        }
-    )
+    write(**{f"sub_in_{name}": "import json, random, types, statistics, time\nMODEL\nrandom.random()\n"})
     before = dict(sys.modules)
     assert load(f"sub/{name}.py:Net") is not None
     assert all(

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F
+
 from ptoa_torch import analyze, from_module
 from torch import nn
 
@@ -91,7 +92,12 @@ def test_attention_is_found_by_its_flow(core, causal, kv_heads):
     """Heads, width, key heads and the causal flag come from what ran, whatever spelling the core has."""
     spec = from_module(Wrapped(Attention(core, kv_heads)), torch.randn(2, T, D))
     (block,) = [b for b in spec.blocks if b.kind == "attention"]
-    assert (block.params.heads, block.params.d, block.params.causal, block.params.bias) == (H, D, causal, True)
+    assert (block.params.heads, block.params.d, block.params.causal, block.params.bias) == (
+        H,
+        D,
+        causal,
+        True,
+    )
     assert block.params.extra.get("kvHeads") == (None if kv_heads == H else kv_heads)
     assert block.params.extra["headDim"] == D // H
     assert block.inputs == ["n0"]
@@ -226,7 +232,12 @@ def ids():
 
 @pytest.mark.parametrize(
     ("position", "variant", "length"),
-    [("learned", "learned", 2 * T), ("parameter", "learned", T), ("sinusoidal", "sinusoidal", 2 * T), ("none", None, None)],
+    [
+        ("learned", "learned", 2 * T),
+        ("parameter", "learned", T),
+        ("sinusoidal", "sinusoidal", 2 * T),
+        ("none", None, None),
+    ],
 )
 def test_positions_are_one_block_that_reads_the_embedding(position, variant, length):
     """Whatever the table is, the sum with it is a posenc block."""
@@ -262,7 +273,9 @@ def test_encoder_layers_have_their_inline_feed_forward():
     spec = from_module(GPT(), ids())
     mlps = [b for b in spec.blocks if b.kind == "mlp"]
     assert [(b.params.d, b.params.hidden, b.params.variant) for b in mlps] == [(D, 3 * D, "relu")] * L
-    assert [spec.block(b.group).label for b in mlps] == [f"layers.{i} (TransformerEncoderLayer)" for i in range(L)]
+    assert [spec.block(b.group).label for b in mlps] == [
+        f"layers.{i} (TransformerEncoderLayer)" for i in range(L)
+    ]
     assert [spec.bindings[b.id] for b in mlps] == [f"layers.{i}.linear2" for i in range(L)]
     assert all(b.params.causal is True for b in spec.blocks if b.kind == "attention")
 

@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F
+
 from ptoa_torch import Inputs, analyze
 from torch import nn
 
@@ -252,7 +253,7 @@ class data_object(nn.Module):
 
 
 @pattern(
-    "i0 a <", "i1 b <", "l0 enc.0 < i0", "f0 enc.1 < l0", "l1 enc.0 < i1", "f1 enc.1 < l1", "g1 cat < f0 f1", "l2 o < g1",
+    "i0 a <", "i1 b <", "l0 enc.0 < i0", "f0 enc.1 < l0", "l1 enc.0 < i1", "f1 enc.1 < l1", "g2 cat < f0 f1", "l2 o < g2",
     args=(torch.ones(2, 8), torch.ones(2, 8)),
 )  # fmt: skip
 class siamese(nn.Module):
@@ -373,12 +374,16 @@ def test_models_on_the_meta_device_are_read_without_values():
     assert picture(found.spec) == ["i0 input <", "l0 0 < i0", "f0 1 < l0", "l1 2 < f0"]
 
 
+@pytest.mark.filterwarnings("ignore:.*jit.script.*:DeprecationWarning")
 def test_a_scripted_model_is_read_through_its_operators():
     """TorchScript runs no Python, so its operators are recorded instead of its modules."""
     net = torch.jit.script(nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3)))
     found = analyze(net, torch.ones(2, 6))
     assert [block.kind for block in found.spec.blocks] == ["input", "linear", "activation", "linear"]
-    assert [(b.params.in_, b.params.out) for b in found.spec.blocks if b.kind == "linear"] == [(6, 12), (12, 3)]
+    assert [(b.params.in_, b.params.out) for b in found.spec.blocks if b.kind == "linear"] == [
+        (6, 12),
+        (12, 3),
+    ]
 
 
 def test_a_lazy_model_stays_lazy():

@@ -220,9 +220,10 @@ def watch(
     Source:
         README.md, "What watch measures".
     """
-    from ptoa_torch import watch as start
+    # Not `ptoa_torch.watch`: that is a module too, and takes the name once it is imported.
+    from ptoa_torch import Watch
 
-    return start(model, optimizer, every, val_loss, open, **options)
+    return Watch(model, optimizer, every, val_loss, open, **options)
 
 
 def serve(spec: Any = None, port: int = 0, lab_url: str | None = None) -> LocalServer:

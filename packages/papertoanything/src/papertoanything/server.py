@@ -45,7 +45,7 @@ class LocalServer(Bridge):
         Raises:
             MissingExtraError: If PyTorch is not installed.
         """
-        from ptoa_torch import watch
+        from papertoanything.api import watch
 
         return watch(model, optimizer, every, server=self, **options)
 

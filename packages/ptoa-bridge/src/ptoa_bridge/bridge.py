@@ -162,13 +162,13 @@ class Bridge:
                 listener.close()
                 raise
             self._port = listener.getsockname()[1]
+            server.start()
             self._server = server
             enlist(self)
         if self._spec is not None:
             self._announce_spec(self._spec_text)
         if self._trace is not None:
             server.call(partial(self._send_trace, self._trace))
-        server.start()
         return self
 
     def close(self) -> None:
@@ -201,6 +201,12 @@ class Bridge:
                 pass
         except KeyboardInterrupt:
             self.close()
+
+    def hang_up(self) -> None:
+        """Say ``bye`` and close the port, without waiting for frames that are still queued."""
+        self._closing = True
+        if self._server is not None and not self._abandoned:
+            self._server.stop(_GRACE_SECONDS, _JOIN_SECONDS)
 
     def abandon(self) -> None:
         """In the child of a fork: let go of the parent's sockets and do nothing from then on."""
@@ -353,11 +359,11 @@ class Bridge:
             self._pump = FramePump([_Store(self._take)], on_error=_report, name=f"{self._name}-pump")
         self._pump.push_health(frame)
 
-    def health_since(self, n: int) -> list[str]:
-        """The JSON of every kept frame with a step above ``n``, oldest first.
+    def health_since(self, since: int) -> list[str]:
+        """The JSON of every kept frame with a step above ``since``, oldest first.
 
         Args:
-            n: The last step that is known already; -1 for all.
+            since: The last step that is known already; -1 for all.
 
         Example:
             >>> bridge = Bridge()
@@ -367,7 +373,7 @@ class Bridge:
         """
         if self._pump is not None and not self._abandoned:
             self._pump.flush(_SETTLE_SECONDS)
-        return [text.decode("utf-8") for text in self._history.iter_since(n)]
+        return [text.decode("utf-8") for text in self._history.iter_since(since)]
 
     # -- what the user is told
 

@@ -8,7 +8,8 @@
 - A forked child has copies of all sockets and none of the threads. It closes its copies
   without a word to the clients, who belong to the parent, so that the port is free as soon
   as the parent closes it. SIGTERM ends the child on the spot again, as whoever forked it (a
-  data loader, say) expects.
+  data loader, say) expects; it is held back while the process forks, since Python forgets
+  a signal that reaches a child before its first instruction.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["discharge", "enlist"]
 
-_SIGNAL_SECONDS = 3.5
+_SIGNAL_SECONDS = 1.0
 
 
 class Closable(Protocol):
@@ -36,11 +37,15 @@ class Closable(Protocol):
     def close(self) -> None:
         """Say ``bye`` and end."""
 
+    def hang_up(self) -> None:
+        """Say ``bye`` and end, without what might wait for a lock."""
+
     def abandon(self) -> None:
         """In a child: let go of everything that is the parent's."""
 
 
 _running: set[Closable] = set()
+_masks: list[set[int]] = []
 
 
 def enlist(bridge: Closable) -> None:
@@ -79,28 +84,40 @@ def _close_all() -> None:
 def _on_sigterm(number: int, _frame: FrameType | None) -> None:
     """Close the bridges, then end as the signal asks."""
     # On a thread of its own: the main thread may have been interrupted while it held a lock
-    # that closing needs.
+    # that closing needs. Then the tabs at least are told.
     closing = threading.Thread(target=_close_all, name="ptoa-sigterm", daemon=True)
     with contextlib.suppress(RuntimeError):
         closing.start()
         closing.join(_SIGNAL_SECONDS)
+    for bridge in list(_running):
+        bridge.hang_up()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
+def _before_fork() -> None:
+    """Let no socket be made, and no SIGTERM be lost, while the process forks."""
+    making_sockets.acquire()
+    if signal.getsignal(signal.SIGTERM) is _on_sigterm:
+        _masks.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})))
+
+
+def _after_fork() -> None:
+    """In the parent as in the child: go on."""
+    while _masks:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _masks.pop())
+    making_sockets.release()
+
+
 def _in_child() -> None:
     """Leave the bridges to the parent."""
-    making_sockets.release()
     for bridge in list(_running):
         bridge.abandon()
     _running.clear()
     _restore_sigterm()
+    _after_fork()
 
 
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=making_sockets.acquire,
-        after_in_parent=making_sockets.release,
-        after_in_child=_in_child,
-    )
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

@@ -226,8 +226,9 @@ class Server:
         ready = self._selector.select(self._patience())
         if any(key.data == self._hear for key, _ in ready):
             self._hear()
-        # Before requests: what was pushed before a request came belongs in its answer.
         self._take_inbox()
+        if self._stop_by is not None and not self._stopping:
+            self._begin_stopping()
         for key, _ in ready:
             if isinstance(key.data, Connection):
                 self._serve(key.data)
@@ -245,8 +246,6 @@ class Server:
         self._woken = False
         for _ in range(len(self._inbox)):
             self._run_safely(self._inbox.popleft())
-        if self._stop_by is not None and not self._stopping:
-            self._begin_stopping()
 
     @staticmethod
     def _run_safely(action: Callable[[], None]) -> None:
@@ -369,6 +368,8 @@ class Server:
 
     def _begin_answer(self, connection: Connection, request: Request | RequestError) -> None:
         """Find the answer, and send it as soon as it is ready."""
+        # What was pushed before a request came belongs in its answer.
+        self._take_inbox()
         active = self._in_stage(Stage.READY, Stage.BODY)
         answer = self._respond(request, full=len(active) >= self._places.active)
         self.asked = self.asked or answer.accepted

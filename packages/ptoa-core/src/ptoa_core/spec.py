@@ -15,6 +15,7 @@ from . import _records as r
 from .errors import SpecError
 from .jsontext import dumps, loads
 from .kinds import BLOCK_KINDS
+from .protocol import MAX_BLOCKS
 from .terminal import shown
 
 if TYPE_CHECKING:
@@ -466,6 +467,9 @@ def read_spec(data: object, report: r.Report | None = None) -> ModelSpec:
     if version != SPEC_VERSION:
         message = f"is {shown(version)}; this version of ptoa reads specs of version {SPEC_VERSION}"
         (report or _SPEC.fail)("spec.v", message)
+    if len(values["blocks"]) > MAX_BLOCKS:
+        # Before any of them is built, and whatever the report does: their memory is the harm.
+        _SPEC.fail("spec.blocks", f"has {len(values['blocks'])} blocks, at most {MAX_BLOCKS} are read")
     values["blocks"] = [
         _read_block(block, f"spec.blocks[{index}]", report) for index, block in enumerate(values["blocks"])
     ]

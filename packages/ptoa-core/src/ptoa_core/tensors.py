@@ -56,12 +56,12 @@ def clip_shape(shape: Sequence[int], max_elems: int) -> list[int]:
     return kept[::-1]
 
 
-def encode_tensor(key: str, tensor: Any, max_elems: int = DEFAULT_MAX_ELEMS) -> FrameTensor:
+def encode_tensor(key: str, t: Any, max_elems: int = DEFAULT_MAX_ELEMS) -> FrameTensor:
     """A tensor, array or nested list as it goes into a trace frame.
 
     Args:
         key: Its name in the frame, such as ``e0:out``.
-        tensor: A torch tensor (any device, strided, not complex), a NumPy array or what
+        t: A torch tensor (any device, strided, not complex), a NumPy array or what
             offers ``__array__``, nested lists or tuples of numbers, or one number. It is
             detached from the graph and read, never changed.
         max_elems: The most values to send.
@@ -83,11 +83,9 @@ def encode_tensor(key: str, tensor: Any, max_elems: int = DEFAULT_MAX_ELEMS) -> 
         [1, 2]
     """
     for offers, encode in _READERS:
-        if offers(tensor):
-            return encode(key, tensor, max_elems)
-    raise TensorError(
-        f"{key}: a tensor, an array or nested lists of numbers are wanted, found {shown(tensor)}"
-    )
+        if offers(t):
+            return encode(key, t, max_elems)
+    raise TensorError(f"{key}: a tensor, an array or nested lists of numbers are wanted, found {shown(t)}")
 
 
 def frame_tensor_from_values(
@@ -162,25 +160,31 @@ def _encode_torch(key: str, tensor: Any, max_elems: int) -> FrameTensor:
             raise TensorError(f"{key}: the tensor is {name}, so it has no values to send")
     shape = [int(size) for size in tensor.shape]
     kept = clip_shape(shape, max_elems)
-    corner = tensor.detach()[tuple(slice(0, keep) for keep in kept)]
     try:
-        # A copy in float32 on the CPU; dtype by its torch attribute, so that no import is needed.
-        flat = corner.resolve_neg().float().cpu().contiguous()
+        corner = tensor.detach()[tuple(slice(0, keep) for keep in kept)]
+        # Values on the CPU in float32, by methods of the tensor, so that torch is not imported here.
+        b64 = _torch_b64(corner.resolve_neg().float().cpu().contiguous())
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise TensorError(f"{key}: {tensor.dtype} on {tensor.device} cannot be read: {error}") from error
-    return _framed(key, shape, kept, _base64(_torch_bytes(flat)))
+    return _framed(key, shape, kept, b64)
 
 
-def _torch_bytes(flat: Any) -> bytes:
-    """The little-endian bytes of a contiguous float32 tensor on the CPU.
+def _torch_b64(flat: Any) -> str:
+    """The text of a contiguous float32 tensor on the CPU.
 
     Not through ``.numpy()``: NumPy may be missing, or of a version that torch was not built for.
     """
+    # A subclass may stand for values that are not in its own memory.
+    if type(flat) is not sys.modules["torch"].Tensor:
+        return encode_f32(flat.flatten().tolist())
     import ctypes
 
     size = flat.numel() * 4
-    raw = ctypes.string_at(flat.data_ptr(), size) if size else b""
-    return raw if sys.byteorder == "little" else _swapped(raw)
+    address = flat.data_ptr() if size else 0
+    if size and not address:
+        raise RuntimeError("it has no memory")
+    raw = ctypes.string_at(address, size) if size else b""
+    return _base64(raw if sys.byteorder == "little" else _swapped(raw))
 
 
 def _swapped(raw: bytes) -> bytes:

@@ -108,6 +108,10 @@ def _raise_errors(problems: Iterable[Problem]) -> None:
 
 def _problems(spec: object) -> list[Problem]:
     """Wrong types first, then what does not fit together among the values that are right."""
+    blocks = spec.blocks if isinstance(spec, ModelSpec) else isinstance(spec, Mapping) and spec.get("blocks")
+    if isinstance(blocks, list) and len(blocks) > MAX_BLOCKS:
+        message = f"the spec has {len(blocks)} blocks, at most {MAX_BLOCKS} are read"
+        return [Problem("too-many-blocks", "spec.blocks", message, "error")]
     data = spec.to_dict() if isinstance(spec, ModelSpec) else spec
     problems: list[Problem] = []
 
@@ -145,10 +149,6 @@ def _not_json(data: object) -> Iterator[Problem]:
 
 def _misfits(spec: ModelSpec) -> Iterator[Problem]:
     """What does not fit together."""
-    if len(spec.blocks) > MAX_BLOCKS:
-        message = f"the spec has {len(spec.blocks)} blocks, at most {MAX_BLOCKS} are read"
-        yield Problem("too-many-blocks", "spec.blocks", message, "error")
-        return
     places: dict[str, int] = {}
     for index, block in enumerate(spec.blocks):
         places.setdefault(block.id, index)

@@ -30,10 +30,11 @@ class WatchHolder:
 
     def start(self, model: Any, optimizer: Any) -> None:
         """Begin to watch the run of `model` under `optimizer`."""
-        from ptoa_torch import watch
+        # Not `ptoa_torch.watch`: that is a module too, and takes the name once it is imported.
+        from ptoa_torch import Watch
 
         self.close()
-        self.watch = watch(model, optimizer, every=self.every, open=self.open, **self.watch_options)
+        self.watch = Watch(model, optimizer, every=self.every, open=self.open, **self.watch_options)
 
     def log(self, loss: Any = None, val_loss: Any = None) -> None:
         """Attach what the trainer measured to the frame of the step that it belongs to."""

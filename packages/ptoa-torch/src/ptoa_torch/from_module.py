@@ -126,6 +126,5 @@ def from_module(
         from .reading import read
     found = read(model, example_input, strategy, name)
     if found.strategy == "tree" and strategy != "tree":
-        for text in found.warnings:
-            warnings.warn(text, PtoaWarning, stacklevel=2)
+        warnings.warn("; ".join(found.warnings), PtoaWarning, stacklevel=2)
     return found.spec

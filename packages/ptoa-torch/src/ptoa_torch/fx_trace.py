@@ -57,11 +57,22 @@ class _Tracer(fx.Tracer):
         self._builder = builder
         self._paths: dict[int, str] = {id(module): path for path, module in model.named_modules()}
         self._tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        # Asked before tracing: while torch.fx traces, a module's own parameters read as proxies.
+        self._leaves = {id(module): leaf_role(module) is not None for module in model.modules()}
         self._given = given
+        self.refused: Exception | None = None
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        """Refuse a branch on a value, and remember it: the model's own code may swallow the error."""
+        try:
+            return super().to_bool(obj)
+        except fx.proxy.TraceError as error:
+            self.refused = error
+            raise
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Modules that one row of the table knows stay whole, subclasses of layers too."""
-        return leaf_role(m) is not None or (
+        return self._leaves[id(m)] or (
             super().is_leaf_module(m, module_qualified_name) and not list(m.children())
         )
 
@@ -173,6 +184,8 @@ def trace(model: nn.Module, inputs: Inputs | None = None) -> Graph:
         tracer = _Tracer(builder, model, given)
         with _Constants(builder, guard):
             traced = tracer.trace(model, concrete_args=fixed or None)
+        if tracer.refused is not None:
+            raise tracer.refused
         return builder.done(_result_of(traced, builder))
 
 

@@ -41,7 +41,7 @@ _QUICK = 6
 _WORD_GROUP = 128  # words whose bytes can be summed without a carry from byte to byte
 _PAD = 8 * _WORD_GROUP
 # Where a square neither vanishes nor overflows in float32, with room for a sum of them.
-_LEAST, _MOST = 1e-15, 1e15
+_LEAST, _MOST = 1e-17, 1e15
 _SPREAD = 0.3  # below this share of the squares, the variance is taken about the mean
 
 Receive = Callable[[Sequence[float]], object]
@@ -186,7 +186,7 @@ class Meter:
             parcel: What takes the numbers that are still on a device.
             sat: As in `tensor_stats`.
         """
-        tensor = to_real(_compat.local_tensor(tensor))
+        tensor = tensor.detach() if _is_plain(tensor) else to_real(_compat.local_tensor(tensor))
         reading = Reading(sat)
         count = tensor.numel()
         if not 0 < count <= _SMALL:
@@ -336,6 +336,12 @@ class Meter:
         quick = rows.dtype == torch.float32 and rows.device.type == "cpu" and len(readings[0].parts) > 0
         counts = _count_quickly(rows, largest) if quick else histogram_rows(rows, largest.to(rows.dtype))
         parcel.put(counts, receive)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is of the kind that nearly all are, so that nothing has to be looked up."""
+    plain = type(tensor) is Tensor and tensor.layout == torch.strided
+    return plain and (tensor.dtype == torch.float32 or tensor.is_floating_point())
 
 
 def _count_quickly(rows: Tensor, largest: Tensor) -> Tensor:

@@ -222,7 +222,8 @@ def _rows(spec: ModelSpec) -> Counter[tuple[str, str]]:
 def _differences(traced: ModelSpec, ran: ModelSpec) -> list[str]:
     """Where a trace holds other blocks than the recorded pass, in words."""
     lost, extra = _rows(ran) - _rows(traced), _rows(traced) - _rows(ran)
-    if Counter(kind for kind, _ in lost.elements()) == Counter(kind for kind, _ in extra.elements()):
+    same_kinds = Counter(kind for kind, _ in lost.elements()) == Counter(kind for kind, _ in extra.elements())
+    if same_kinds and not set(traced.bindings.values()) - set(ran.bindings.values()):
         return []
     found = []
     for counter, text in (

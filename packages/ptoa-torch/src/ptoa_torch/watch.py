@@ -245,8 +245,13 @@ class Watch:
 
         May be called twice, and during a step. In a forked child nothing of the parent's is closed.
         """
-        if self.closed:
-            return
+        if not self.closed:
+            self._finish()
+            if self._pid == os.getpid():
+                self._say_goodbye()
+
+    def _finish(self) -> None:
+        """Close without a word."""
         self.closed = True
         self._probe.disarm()
         if self._hooks is not None:
@@ -266,7 +271,6 @@ class Watch:
         if self._own_server and self.server is not None:
             self.server.close()
         self._voice()
-        self._say_goodbye()
 
     def __enter__(self) -> Watch:
         """The watch itself."""
@@ -585,6 +589,6 @@ _OPEN: weakref.WeakSet[Watch] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Finish what was left open at the interpreter's end."""
+    """Finish what was left open at the interpreter's end, when standard output may be a script's result."""
     for item in list(_OPEN):
-        item.close()
+        item._finish()

@@ -38,7 +38,7 @@ export class RunStore {
   add(frame: HealthFrame): boolean {
     const attempt = frame.attempt ?? 0;
     const key = `${attempt} ${frame.step} ${frame.t}`;
-    if ( attempt < this.attempt) return false;
+    if (this.known.has(key) || attempt < this.attempt) return false;
     if (attempt > this.attempt) this.supersedeFrom(frame.step);
     this.attempt = attempt;
     this.known.add(key);

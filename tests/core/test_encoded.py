@@ -1,0 +1,164 @@
+"""A frame as bytes: encoded once, block by block, numbers that are not finite named."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptoa_core.encoded import EncodedFrame, encode_frame, encode_trace
+from ptoa_core.errors import FrameError, TensorError
+from ptoa_core.frames import BlockHealth, FrameTensor, HeadPattern, HealthFrame, TensorStats, TraceFrame
+from ptoa_core.jsontext import dumps, loads
+
+NAN, INF = float("nan"), float("inf")
+
+
+def stats(**keys):
+    return TensorStats(**{"mean": 0.5, "std": 0.25, "absMax": 2.0, "zeroFrac": 0.0, "nanCount": 0, "infCount": 0, **keys})
+
+
+def test_finite_frame_is_its_canonical_json():
+    frame = HealthFrame(3, 1.5, 0.25, [BlockHealth("µ", act=stats(hist=[1, 2])), BlockHealth("l0")], lr=0.1, memory=7)
+    encoded = encode_frame(frame)
+    assert encoded == EncodedFrame(3, dumps(frame).encode(), None)
+    assert encode_frame(frame.to_dict()) == encoded
+    assert encode_frame(encoded) is encoded
+    assert encoded.decode() == frame
+
+
+def test_lean_text_is_the_same_without_patterns():
+    pattern = [HeadPattern(0, 1, "AACAPw==")]
+    frame = HealthFrame(3, 1.5, 0.25, [BlockHealth("a0", headPattern=pattern, extra={"x": 1}), BlockHealth("l0")])
+    encoded = encode_frame(frame)
+    assert encoded.text == dumps(frame).encode()
+    assert loads(encoded.lean) == {**frame.to_dict(), "blocks": [{"id": "a0", "x": 1}, {"id": "l0"}]}
+    assert encoded.decode() == frame
+
+
+def test_every_number_that_is_not_finite_is_null_and_named():
+    frame = HealthFrame(
+        0,
+        1.0,
+        NAN,
+        [
+            BlockHealth("l0", weightNorm=1.0),
+            BlockHealth("a.0", act=stats(mean=NAN, hist=[1.0, INF]), headEntropy=[0.5, NAN], updateRatio=-INF),
+        ],
+        gradNorm=INF,
+        timing={"forward": NAN, "data": 1.0},
+        extra={"cost": {"ms": INF}},
+    )
+    encoded = encode_frame(frame)
+    data = loads(encoded.text)
+    assert data["nonFinite"] == {
+        "loss": "nan",
+        "gradNorm": "inf",
+        "timing.forward": "nan",
+        "cost.ms": "inf",
+        "blocks.a.0.act.mean": "nan",
+        "blocks.a.0.act.hist.1": "inf",
+        "blocks.a.0.headEntropy.1": "nan",
+        "blocks.a.0.updateRatio": "-inf",
+    }
+    assert (data["loss"], data["gradNorm"], data["timing"]) == (None, None, {"forward": None, "data": 1.0})
+    assert data["blocks"][1]["act"]["hist"] == [1.0, None]
+    assert data["blocks"][1]["updateRatio"] is None
+    assert frame.loss is not None
+    assert math.isnan(frame.loss)
+
+
+def test_encoding_what_was_decoded_changes_nothing():
+    frame = HealthFrame(0, 1.0, NAN, [BlockHealth("l0", weightNorm=INF, act=stats(mean=NAN))], gradNorm=INF)
+    encoded = encode_frame(frame)
+    again = encode_frame(encoded.decode())
+    assert loads(again.text) == loads(encoded.text)
+
+
+def test_unknown_loss_is_null_and_not_named():
+    assert encode_frame(HealthFrame(0, 1.0, None)).text == b'{"step":0,"t":1.0,"loss":null,"blocks":[]}'
+
+
+def test_names_that_the_frame_gives_itself_are_kept():
+    frame = HealthFrame(0, 1.0, None, gradNorm=NAN, nonFinite={"loss": "inf"})
+    assert loads(encode_frame(frame).text)["nonFinite"] == {"loss": "inf", "gradNorm": "nan"}
+
+
+def test_object_is_written_as_it_stands():
+    data = {"blocks": [{"id": "t0", "headPattern": [{"head": 0, "size": 1, "b64": "A" * 9}]}], "step": 2, "q": [None]}
+    assert loads(encode_frame(data).text) == data
+    assert loads(encode_frame({"step": 0}).text) == {"step": 0, "blocks": []}
+
+
+REFUSED = {
+    "none": None,
+    "number": 5,
+    "text": "x",
+    "list": [],
+    "empty": {},
+    "no-step": {"blocks": []},
+    "step-text": {"step": "1"},
+    "step-negative": {"step": -1},
+    "step-true": {"step": True},
+    "step-huge": {"step": 2**53},
+    "step-fraction": HealthFrame(1.5, 0.0, None),
+    "blocks-text": {"step": 0, "blocks": "ab"},
+    "blocks-of-text": {"step": 0, "blocks": ["ab"]},
+    "surrogate": {"step": 0, "name": "\ud800"},
+    "surrogate-in-block": {"step": 0, "blocks": [{"id": "\ud800"}]},
+    "set": {"step": 0, "blocks": [{"id": {1}}]},
+    "number-as-key": {"step": 0, 5: 1},
+    "proto": {"step": 0, "__proto__": 1},
+    "too-deep": {"step": 0, "blocks": [{"id": "a", "x": [[[[[NAN]]]]] * 1 if False else None}], "x": None},
+    "no-stats": HealthFrame(0, 0.0, None, [BlockHealth("a", act=5)]),
+}
+DEEP: list = []
+for _ in range(70):
+    DEEP = [DEEP]
+REFUSED["too-deep"] = {"step": 0, "x": DEEP}
+REFUSED["too-deep-with-nan"] = {"step": 0, "blocks": [{"id": "a", "x": [NAN, DEEP]}]}
+
+
+@pytest.mark.parametrize("frame", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_a_frame_is_refused(frame):
+    with pytest.raises(FrameError):
+        encode_frame(frame)
+
+
+def test_trace_is_its_canonical_json_tensor_by_tensor():
+    frame = TraceFrame(3, [FrameTensor("e0:out", [1], "AACAPw=="), FrameTensor("t0:out", [0], "")], 0.5, ["l0"])
+    assert encode_trace(frame) == dumps(frame).encode()
+    assert encode_trace(frame.to_dict()) == dumps(frame).encode()
+    assert json.loads(encode_trace(TraceFrame(0, loss=NAN)))["nonFinite"] == {"loss": "nan"}
+
+
+@pytest.mark.parametrize("frame", [None, 5, {"tensors": 5}, {"tensors": [{1}]}, {"loss": NAN}, TraceFrame(0, [None])])
+def test_what_cannot_be_a_trace_is_refused(frame):
+    with pytest.raises((FrameError, TensorError)):
+        encode_trace(frame)
+
+
+NUMBERS = st.none() | st.floats() | st.integers(0, 2**40)
+
+
+@given(
+    st.integers(0, 2**53 - 1),
+    NUMBERS,
+    st.lists(
+        st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), NUMBERS, st.lists(NUMBERS, max_size=3)),
+        max_size=3,
+    ),
+)
+def test_every_frame_encodes_to_strict_json_that_decodes(step, loss, rows):
+    blocks = [BlockHealth(name, weightNorm=norm, headEntropy=entropy) for name, norm, entropy in rows]
+    frame = HealthFrame(step, 0.0, loss, blocks)
+    encoded = encode_frame(frame)
+    assert b"\n" not in encoded.text
+    back = encoded.decode()
+    assert back.step == step
+    for block, kept in zip(blocks, back.blocks, strict=True):
+        finite = [None if isinstance(x, float) and not math.isfinite(x) else x for x in block.headEntropy]
+        assert kept.headEntropy == finite
