@@ -137,6 +137,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Train, and let the page stay for whoever is looking."""
     args = arguments()
+    torch.set_num_threads(1)  # more threads only wait for each other on a model this small
     torch.manual_seed(0)
     letters = sorted(set(TEXT))
     data = torch.tensor([letters.index(letter) for letter in TEXT])
@@ -164,13 +165,13 @@ def main() -> None:
             if step % 50 == 0 or step == args.steps - 1:
                 print(f"step {step:4}  loss {loss.item():.3f}", flush=True)
         if sys.stdout.isatty():
-            print("Trained. The page stays until you press Ctrl+C.")
             wait_for_ctrl_c()
 
 
 def wait_for_ctrl_c() -> None:
     """Return when Ctrl+C is pressed."""
     try:
+        print("Trained. The page stays until you press Ctrl+C.")
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:

@@ -14,19 +14,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import os
 import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
-import torch
-from torch import Tensor, nn
 from torch.nn import functional as F
 
+import torch
 from ptoa_torch.watch import watch
+from torch import Tensor, nn
 
 Loss = Callable[[nn.Module], Tensor]
 
@@ -110,7 +110,12 @@ def _resnet() -> tuple[nn.Module, Loss]:
     """Four stages of two residual blocks on 64 by 64 images."""
     images, labels = torch.randn(16, 3, 64, 64), torch.randint(0, 100, (16,))
     widths = (64, 64, 128, 256, 512)
-    blocks: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    blocks: list[nn.Module] = [
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+    ]
     for stage in range(4):
         blocks += [Residual(widths[stage], widths[stage + 1], 1 if stage == 0 else 2)]
         blocks += [Residual(widths[stage + 1], widths[stage + 1], 1)]
@@ -163,14 +168,16 @@ class Trainer:
             self.count += 1
 
 
-def _trainer(build: Callable[[], tuple[nn.Module, Loss]], every: int, folder: str | None) -> tuple[Trainer, Callable[[], object]]:
+def _trainer(
+    build: Callable[[], tuple[nn.Module, Loss]], every: int, folder: str | None
+) -> tuple[Trainer, Callable[[], object]]:
     """A trainer from the one seed, watched where a folder for the run file is given."""
     torch.manual_seed(0)
     model, loss = build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     if folder is None:
         return Trainer(model, loss, optimizer, lambda _: None), lambda: None
-    watching = watch(model, optimizer, every, open=False, run_file=os.path.join(folder, "run.pta"))
+    watching = watch(model, optimizer, every, open=False, run_file=Path(folder) / "run.pta")
     return Trainer(model, loss, optimizer, watching.step), watching.close
 
 
@@ -194,14 +201,17 @@ def measure(name: str, every: int, rounds: int) -> tuple[float, float, float, fl
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    print(f"torch {torch.__version__}, {given.threads} thread(s), every={given.every}; CPU time over the bare step")
+    print(f"torch {torch.__version__}, {given.threads} thread(s), every={given.every}")
+    print("CPU time over the bare step")
     print(f"{'model':36s} {'bare ms':>9s} {'between':>9s} {'frame':>9s} {'mean':>9s}")
     for name in given.models.split(","):
         base, plain, frame, mean = measure(name, given.every, given.rounds)

@@ -43,6 +43,9 @@ class Answer:
         return json.loads(self.body)
 
 
+# From 3.12 on Python says so whenever a process with threads forks, which these tests do on purpose.
+FORK_WARNING = "ignore:This process:DeprecationWarning"
+
 _opened = []
 
 
@@ -118,7 +121,9 @@ class Tab:
             block, found, rest = self.buffer.partition(b"\n\n")
             if found:
                 self.buffer = rest
-                fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if not line.startswith(b":"))
+                fields = dict(
+                    line.split(b": ", 1) for line in block.split(b"\n") if not line.startswith(b":")
+                )
                 if b"data" in fields:
                     step = fields.get(b"id")
                     return fields[b"event"].decode(), None if step is None else int(step), fields[b"data"]
@@ -192,7 +197,7 @@ class Script:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PTA_NO_BROWSER": "1", **env},
+            env={**os.environ, "PTA_NO_BROWSER": "1", "PYTHONWARNINGS": FORK_WARNING, **env},
             text=True,
         )
 

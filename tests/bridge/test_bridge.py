@@ -18,10 +18,32 @@ from ptoa_core.encoded import encode_frame
 from ptoa_core.errors import FormatError, FrameError, SettingError
 from ptoa_core.frames import HealthFrame, TraceFrame
 
-HOSTS = ["", "0.0.0.0", "::", "[::]", "192.168.0.1", "example.com", "127.0.0.2", "127.1", "localhost.", " 127.0.0.1", None, 5]
+HOSTS = [
+    "",
+    "0.0.0.0",
+    "::",
+    "[::]",
+    "192.168.0.1",
+    "example.com",
+    "127.0.0.2",
+    "127.1",
+    "localhost.",
+    " 127.0.0.1",
+    None,
+    5,
+]
 PORTS = [-1, 65536, 10**30, True, "80", 80.0, None]
 TOKENS = ["", " ", "a b", "a&b", "a#b", "a/b", "é", "a\n", "a%41", 5, b"abc"]
-LABS = ["http://evil.example", "ftp://lab.example", "lab.example", "https://", "https://a@b/", "LOCAL", "", "javascript:1"]
+LABS = [
+    "http://evil.example",
+    "ftp://lab.example",
+    "lab.example",
+    "https://",
+    "https://a@b/",
+    "LOCAL",
+    "",
+    "javascript:1",
+]
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=repr)
@@ -161,7 +183,11 @@ def test_a_trace_is_taken_in_every_form(bridge, client, kind):
     assert client.get("/trace").json() == trace
 
 
-@pytest.mark.parametrize("trace", [{}, {"step": -1}, {"step": "1"}, {"step": True}, {"step": 1.0}, {"step": 2**53}, 5, "x", None], ids=repr)
+@pytest.mark.parametrize(
+    "trace",
+    [{}, {"step": -1}, {"step": "1"}, {"step": True}, {"step": 1.0}, {"step": 2**53}, 5, "x", None],
+    ids=repr,
+)
 def test_what_is_no_trace_is_the_callers_error(bridge, trace):
     with pytest.raises(FrameError):
         bridge.push(trace)
@@ -175,8 +201,12 @@ def test_a_trace_that_cannot_be_encoded_is_told_and_the_bridge_goes_on(bridge, c
     assert client.get("/trace").json()["step"] == 2
 
 
-@pytest.mark.parametrize("frame", [{}, {"step": -1, "blocks": []}, {"step": 0, "blocks": 5}, {"step": 0, "x": object()}], ids=str)
-def test_a_frame_that_cannot_be_encoded_is_left_out_and_the_bridge_goes_on(bridge, client, tools, frame, capfd):
+@pytest.mark.parametrize(
+    "frame", [{}, {"step": -1, "blocks": []}, {"step": 0, "blocks": 5}, {"step": 0, "x": object()}], ids=str
+)
+def test_a_frame_that_cannot_be_encoded_is_left_out_and_the_bridge_goes_on(
+    bridge, client, tools, frame, capfd
+):
     bridge.push_health(frame)
     bridge.push_health(tools.frame(1))
     assert [one["step"] for one in client.get("/health").json()["frames"]] == [1]
@@ -314,7 +344,7 @@ class TestClosing:
         tabs = [client.tab() for _ in range(5)]
         idle = client.connect()
         bridge.close()
-        with pytest.raises(OSError):
+        with pytest.raises(ConnectionRefusedError):
             client.connect(timeout=1)
         for tab in tabs:
             assert tab.names(until="bye")[-1] == "bye"

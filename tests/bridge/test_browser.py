@@ -75,7 +75,10 @@ def test_the_page_escapes_the_address():
     assert "<b>" not in page
 
 
-@pytest.mark.parametrize("url", ["", "javascript:alert(1)", "file:///etc/passwd", "http://", "data:text/html,x", " http://a", "HTTP"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "javascript:alert(1)", "file:///etc/passwd", "http://", "data:text/html,x", " http://a", "HTTP"],
+)
 def test_only_a_web_address_is_opened(temp, url):
     with pytest.raises(SettingError):
         open_in_browser(url)
@@ -123,7 +126,9 @@ def test_old_files_are_swept_and_new_or_strange_ones_are_left(opened, temp):
 
 def test_the_token_is_in_no_command_line(temp, monkeypatch, tools):
     seen = temp / "argv"
-    monkeypatch.setenv("BROWSER", f"{sys.executable} -c 'import sys;open(\"{seen}\",\"w\").write(str(sys.argv))' %s")
+    monkeypatch.setenv(
+        "BROWSER", f'{sys.executable} -c \'import sys;open("{seen}","w").write(str(sys.argv))\' %s'
+    )
     assert open_in_browser(URL)
     assert tools.wait_until(lambda: seen.exists() and seen.read_text())
     assert "s3cret" not in seen.read_text()

@@ -335,7 +335,9 @@ def test_whenever_tabs_read_each_has_read_what_was_sent(operations):
     specs = [at for at, event in enumerate(sent.wire) if event.startswith(b"event: spec")]
     if specs:
         first = sent.wire[specs[0]]
-        sent.wire[specs[0]] = first.replace(b"spec", b"hello").replace(b'"m"', b'<"m">').replace(b'"n"', b'<"n">')
+        sent.wire[specs[0]] = (
+            first.replace(b"spec", b"hello").replace(b'"m"', b'<"m">').replace(b'"n"', b'<"n">')
+        )
     assert got == [RETRY + b"".join(sent.wire)] * 3
 
 
@@ -346,7 +348,10 @@ def test_a_resumed_tab_misses_no_frame_that_was_sent_after_its_last(operations, 
     for name, value in operations:
         if name in ("health", "trace", "spec"):
             getattr(sent, name)(value)
-    ids = [event.split(b"\n")[1] if event.startswith((b"event: health", b"event: frame")) else b"" for event in sent.wire]
+    ids = [
+        event.split(b"\n")[1] if event.startswith((b"event: health", b"event: frame")) else b""
+        for event in sent.wire
+    ]
     after = max((at for at, one in enumerate(ids) if one == b"id: %d" % step), default=-1) + 1
     wanted = [event for event in sent.wire[after:] if event.startswith(b"event: health")]
     blocks = [block + b"\n\n" for block in read(sent.log.new_tab(step)).split(b"\n\n")]

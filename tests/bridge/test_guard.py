@@ -12,7 +12,14 @@ DEV = "http://localhost:5180"
 FOREIGN = frozenset({LAB, DEV})
 HOST = "127.0.0.1:8000"
 
-GOOD_HOSTS = ["127.0.0.1:8000", "localhost:1", "LOCALHOST:8000", "LocalHost:65535", "[::1]:8000", "127.0.0.1:9"]
+GOOD_HOSTS = [
+    "127.0.0.1:8000",
+    "localhost:1",
+    "LOCALHOST:8000",
+    "LocalHost:65535",
+    "[::1]:8000",
+    "127.0.0.1:9",
+]
 
 HOSTILE_HOSTS = [
     "",
@@ -222,7 +229,9 @@ def test_reading_methods_are_answered(method):
     assert told(method=method) == 200
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "CONNECT", "PRI", "get", "Get", "GETS"])
+@pytest.mark.parametrize(
+    "method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "CONNECT", "PRI", "get", "Get", "GETS"]
+)
 def test_other_methods_are_not_allowed(method):
     assert told(method=method) == 405
 

@@ -28,9 +28,13 @@ TRICKS = {
     "two-hosts-other-case": b"GET / HTTP/1.1\r\nHost: 127.0.0.1:1\r\nhOST: evil.example\r\n\r\n",
     "no-host": b"GET / HTTP/1.1\r\nAccept: */*\r\n\r\n",
     "two-origins": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Origin: null\r\nOrigin: http://127.0.0.1:1\r\n\r\n",
-    "two-authorizations": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n",
+    "two-authorizations": b"GET / HTTP/1.1\r\n"
+    + ONE_HOST
+    + b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n",
     "two-lengths": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Content-Length: 0\r\nContent-Length: 0\r\n\r\n",
-    "two-fetch-sites": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Sec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site\r\n\r\n",
+    "two-fetch-sites": b"GET / HTTP/1.1\r\n"
+    + ONE_HOST
+    + b"Sec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site\r\n\r\n",
     "folded-line": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"X: a\r\n b\r\n\r\n",
     "folded-first-line": b"GET / HTTP/1.1\r\n Host: 127.0.0.1:1\r\n\r\n",
     "folded-with-tab": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"X: a\r\n\tb\r\n\r\n",
@@ -74,13 +78,19 @@ TRICKS = {
     "target-authority": b"CONNECT evil.example:443 HTTP/1.1\r\n" + ONE_HOST + b"\r\n",
     "target-asterisk": b"OPTIONS * HTTP/1.1\r\n" + ONE_HOST + b"\r\n",
     "target-relative": b"GET spec HTTP/1.1\r\n" + ONE_HOST + b"\r\n",
-    "length-and-chunked": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
-    "chunked-and-length": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
+    "length-and-chunked": b"GET / HTTP/1.1\r\n"
+    + ONE_HOST
+    + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "chunked-and-length": b"GET / HTTP/1.1\r\n"
+    + ONE_HOST
+    + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
     "chunked-in-1.0": b"GET / HTTP/1.0\r\n" + ONE_HOST + b"Transfer-Encoding: chunked\r\n\r\n",
     "coding-unknown": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Transfer-Encoding: xchunked\r\n\r\n",
     "coding-twice": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Transfer-Encoding: chunked, identity\r\n\r\n",
-    "coding-two-fields": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n",
-    "coding-quoted": b'GET / HTTP/1.1\r\n' + ONE_HOST + b'Transfer-Encoding: "chunked"\r\n\r\n',
+    "coding-two-fields": b"GET / HTTP/1.1\r\n"
+    + ONE_HOST
+    + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n",
+    "coding-quoted": b"GET / HTTP/1.1\r\n" + ONE_HOST + b'Transfer-Encoding: "chunked"\r\n\r\n',
     "coding-empty": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Transfer-Encoding:\r\n\r\n",
     "length-signed": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Content-Length: +3\r\n\r\n",
     "length-negative": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Content-Length: -3\r\n\r\n",
@@ -88,7 +98,11 @@ TRICKS = {
     "length-list": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Content-Length: 3, 3\r\n\r\n",
     "length-empty": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Content-Length:\r\n\r\n",
     "length-arabic": b"GET / HTTP/1.1\r\n" + ONE_HOST + "Content-Length: ٣".encode() + b"\r\n\r\n",
-    "length-of-5000-digits": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
+    "length-of-5000-digits": b"GET / HTTP/1.1\r\n"
+    + ONE_HOST
+    + b"Content-Length: "
+    + b"9" * 5000
+    + b"\r\n\r\n",
 }
 
 
@@ -105,7 +119,10 @@ LARGE = {
     "value-of-40-kb": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"X: " + b"a" * 40_000 + b"\r\n\r\n",
     "no-line-end-at-all": b"a" * (MAX_HEAD_BYTES + 1),
     "101-lines": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"".join(b"X-%d: a\r\n" % n for n in range(99)) + b"\r\n",
-    "10,000-lines": b"GET / HTTP/1.1\r\n" + ONE_HOST + b"".join(b"X-%d: a\r\n" % n for n in range(10_000)) + b"\r\n",
+    "10,000-lines": b"GET / HTTP/1.1\r\n"
+    + ONE_HOST
+    + b"".join(b"X-%d: a\r\n" % n for n in range(10_000))
+    + b"\r\n",
 }
 
 
@@ -203,7 +220,9 @@ def test_any_bytes_are_a_request_a_refusal_or_unfinished(data, size):
     assert outcomes[0] == outcomes[1]
 
 
-@given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b":", b" ", b"\t", b"Host", b"a:1", b"GET / HTTP/1.1"])))
+@given(
+    st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b":", b" ", b"\t", b"Host", b"a:1", b"GET / HTTP/1.1"]))
+)
 def test_a_head_that_is_accepted_has_exactly_the_fields_that_a_plain_split_finds(parts):
     """An independent reading, with str.split, of whatever the strict one lets pass."""
     data = b"".join(parts) + b"\r\n\r\n"

@@ -24,7 +24,9 @@ def test_the_build_is_served_under_its_own_names(built):
     assert pages["/assets/index.css"].content_type == "text/css; charset=utf-8"
 
 
-@pytest.mark.parametrize("name", [".hidden.js", "a b.js", "a%2e.js", "a.py", "a.html.bak", "a", "é.js", "-a.js", "a?.js"])
+@pytest.mark.parametrize(
+    "name", [".hidden.js", "a b.js", "a%2e.js", "a.py", "a.html.bak", "a", "é.js", "-a.js", "a?.js"]
+)
 def test_a_file_with_another_kind_of_name_is_left_out(built, name):
     (built / "assets" / name).write_text("secret")
     assert len(read_pages(built)) == 3
@@ -57,5 +59,11 @@ def test_the_policy_lets_the_page_load_from_the_bridge_alone():
     rules = dict(rule.split(" ", 1) for rule in SECURITY_POLICY.split("; "))
     sources = {source for value in rules.values() for source in value.split()}
     assert sources == {"'none'", "'self'", "data:", "blob:", "'script'"}
-    assert rules["default-src"] == rules["frame-ancestors"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert (
+        rules["default-src"]
+        == rules["frame-ancestors"]
+        == rules["base-uri"]
+        == rules["form-action"]
+        == "'none'"
+    )
     assert rules["script-src"] == rules["connect-src"] == rules["style-src"] == "'self'"

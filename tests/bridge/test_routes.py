@@ -34,7 +34,9 @@ def content():
 def ask(content, target, method="GET", full=False, **headers):
     fields = {"host": HOST, **{name.replace("_", "-"): value for name, value in headers.items()}}
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
-    answer = respond(parse_head("".join(f"{line}\r\n" for line in lines).encode("latin-1")), content, full=full)
+    answer = respond(
+        parse_head("".join(f"{line}\r\n" for line in lines).encode("latin-1")), content, full=full
+    )
     return answer, {name.lower(): value for name, value in answer.headers}
 
 
@@ -82,7 +84,9 @@ def test_no_answer_allows_a_foreign_page_to_read(content, target, method, header
 
 
 @pytest.mark.parametrize(("target", "method", "headers", "status"), EVERY_KIND.values(), ids=EVERY_KIND)
-def test_the_lab_may_read_every_answer_that_its_own_host_and_origin_gave(content, target, method, headers, status):
+def test_the_lab_may_read_every_answer_that_its_own_host_and_origin_gave(
+    content, target, method, headers, status
+):
     _, found = ask(content, target, method, **{**headers, "origin": LAB})
     allowed = found.get("access-control-allow-origin")
     assert allowed == (None if "host" in headers else LAB)
@@ -229,8 +233,24 @@ def test_the_token_counts_in_three_places_and_no_other(content, target, headers,
 
 @pytest.mark.parametrize(
     "path",
-    ["/..", "/../", "/%2e%2e/", "/assets", "/assets/", "/assets/../a", "/assets/%61.js", "/ASSETS/a.js", "//", "/spec/"]
-    + ["/Spec", "/spec%20", "/%73pec", "/index.html%00", "/static/a.js", "/assets/a.js/"],
+    [
+        "/..",
+        "/../",
+        "/%2e%2e/",
+        "/assets",
+        "/assets/",
+        "/assets/../a",
+        "/assets/%61.js",
+        "/ASSETS/a.js",
+        "//",
+        "/spec/",
+        "/Spec",
+        "/spec%20",
+        "/%73pec",
+        "/index.html%00",
+        "/static/a.js",
+        "/assets/a.js/",
+    ],
 )
 def test_a_path_is_compared_and_never_opened(content, path):
     assert ask(content, f"{path}?token=t0ken")[0].status == 404

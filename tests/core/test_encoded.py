@@ -18,11 +18,15 @@ NAN, INF = float("nan"), float("inf")
 
 
 def stats(**keys):
-    return TensorStats(**{"mean": 0.5, "std": 0.25, "absMax": 2.0, "zeroFrac": 0.0, "nanCount": 0, "infCount": 0, **keys})
+    return TensorStats(
+        **{"mean": 0.5, "std": 0.25, "absMax": 2.0, "zeroFrac": 0.0, "nanCount": 0, "infCount": 0, **keys}
+    )
 
 
 def test_finite_frame_is_its_canonical_json():
-    frame = HealthFrame(3, 1.5, 0.25, [BlockHealth("µ", act=stats(hist=[1, 2])), BlockHealth("l0")], lr=0.1, memory=7)
+    frame = HealthFrame(
+        3, 1.5, 0.25, [BlockHealth("µ", act=stats(hist=[1, 2])), BlockHealth("l0")], lr=0.1, memory=7
+    )
     encoded = encode_frame(frame)
     assert encoded == EncodedFrame(3, dumps(frame).encode(), None)
     assert encode_frame(frame.to_dict()) == encoded
@@ -32,7 +36,9 @@ def test_finite_frame_is_its_canonical_json():
 
 def test_lean_text_is_the_same_without_patterns():
     pattern = [HeadPattern(0, 1, "AACAPw==")]
-    frame = HealthFrame(3, 1.5, 0.25, [BlockHealth("a0", headPattern=pattern, extra={"x": 1}), BlockHealth("l0")])
+    frame = HealthFrame(
+        3, 1.5, 0.25, [BlockHealth("a0", headPattern=pattern, extra={"x": 1}), BlockHealth("l0")]
+    )
     encoded = encode_frame(frame)
     assert encoded.text == dumps(frame).encode()
     assert loads(encoded.lean) == {**frame.to_dict(), "blocks": [{"id": "a0", "x": 1}, {"id": "l0"}]}
@@ -46,7 +52,9 @@ def test_every_number_that_is_not_finite_is_null_and_named():
         NAN,
         [
             BlockHealth("l0", weightNorm=1.0),
-            BlockHealth("a.0", act=stats(mean=NAN, hist=[1.0, INF]), headEntropy=[0.5, NAN], updateRatio=-INF),
+            BlockHealth(
+                "a.0", act=stats(mean=NAN, hist=[1.0, INF]), headEntropy=[0.5, NAN], updateRatio=-INF
+            ),
         ],
         gradNorm=INF,
         timing={"forward": NAN, "data": 1.0},
@@ -88,7 +96,11 @@ def test_names_that_the_frame_gives_itself_are_kept():
 
 
 def test_object_is_written_as_it_stands():
-    data = {"blocks": [{"id": "t0", "headPattern": [{"head": 0, "size": 1, "b64": "A" * 9}]}], "step": 2, "q": [None]}
+    data = {
+        "blocks": [{"id": "t0", "headPattern": [{"head": 0, "size": 1, "b64": "A" * 9}]}],
+        "step": 2,
+        "q": [None],
+    }
     assert loads(encode_frame(data).text) == data
     assert loads(encode_frame({"step": 0}).text) == {"step": 0, "blocks": []}
 
@@ -129,13 +141,17 @@ def test_what_cannot_be_a_frame_is_refused(frame):
 
 
 def test_trace_is_its_canonical_json_tensor_by_tensor():
-    frame = TraceFrame(3, [FrameTensor("e0:out", [1], "AACAPw=="), FrameTensor("t0:out", [0], "")], 0.5, ["l0"])
+    frame = TraceFrame(
+        3, [FrameTensor("e0:out", [1], "AACAPw=="), FrameTensor("t0:out", [0], "")], 0.5, ["l0"]
+    )
     assert encode_trace(frame) == dumps(frame).encode()
     assert encode_trace(frame.to_dict()) == dumps(frame).encode()
     assert json.loads(encode_trace(TraceFrame(0, loss=NAN)))["nonFinite"] == {"loss": "nan"}
 
 
-@pytest.mark.parametrize("frame", [None, 5, {"tensors": 5}, {"tensors": [{1}]}, {"loss": NAN}, TraceFrame(0, [None])])
+@pytest.mark.parametrize(
+    "frame", [None, 5, {"tensors": 5}, {"tensors": [{1}]}, {"loss": NAN}, TraceFrame(0, [None])]
+)
 def test_what_cannot_be_a_trace_is_refused(frame):
     with pytest.raises((FrameError, TensorError)):
         encode_trace(frame)
@@ -148,7 +164,11 @@ NUMBERS = st.none() | st.floats() | st.integers(0, 2**40)
     st.integers(0, 2**53 - 1),
     NUMBERS,
     st.lists(
-        st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), NUMBERS, st.lists(NUMBERS, max_size=3)),
+        st.tuples(
+            st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
+            NUMBERS,
+            st.lists(NUMBERS, max_size=3),
+        ),
         max_size=3,
     ),
 )

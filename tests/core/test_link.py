@@ -87,8 +87,24 @@ def test_every_form_of_a_link_reads(text):
 
 
 NO_PAYLOAD = [
-    "", "#", "#s=", "s=", "=", "====", "&", "#a=1&b=2", "https://lab.papertoanything.com/", "https://x/#", "https://x/#t=1",
-    "https://x/?s=abc", "a b", "s", None, 5, b"#s=abc", "#" * 1000,
+    "",
+    "#",
+    "#s=",
+    "s=",
+    "=",
+    "====",
+    "&",
+    "#a=1&b=2",
+    "https://lab.papertoanything.com/",
+    "https://x/#",
+    "https://x/#t=1",
+    "https://x/?s=abc",
+    "a b",
+    "s",
+    None,
+    5,
+    b"#s=abc",
+    "#" * 1000,
 ]
 
 
@@ -134,10 +150,20 @@ def test_damaged_payload_is_refused(text):
 @pytest.mark.parametrize(
     ("raw", "error"),
     [
-        (b"hello", JsonError), (b"", JsonError), (b'{"v":1,"name":"\xff"}', JsonError), (TEXT.replace(b"4", b"NaN"), JsonError),
-        (b"\xef\xbb\xbf" + TEXT, JsonError), (json.dumps(SPEC).encode("utf-16"), JsonError), (TEXT + b"x", JsonError),
-        (b"[" * 100_000, JsonError), (b"[]", LinkError), (b"5", LinkError), (b"null", LinkError), (b'"x"', LinkError),
-        (b"{}", SpecError), (b'{"v":2,"name":"x","blocks":[],"output":"x"}', SpecError),
+        (b"hello", JsonError),
+        (b"", JsonError),
+        (b'{"v":1,"name":"\xff"}', JsonError),
+        (TEXT.replace(b"4", b"NaN"), JsonError),
+        (b"\xef\xbb\xbf" + TEXT, JsonError),
+        (json.dumps(SPEC).encode("utf-16"), JsonError),
+        (TEXT + b"x", JsonError),
+        (b"[" * 100_000, JsonError),
+        (b"[]", LinkError),
+        (b"5", LinkError),
+        (b"null", LinkError),
+        (b'"x"', LinkError),
+        (b"{}", SpecError),
+        (b'{"v":2,"name":"x","blocks":[],"output":"x"}', SpecError),
         (json.dumps({**SPEC, "output": "ghost"}).encode(), SpecError),
     ],
     ids=range(15),

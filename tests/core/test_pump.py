@@ -136,7 +136,9 @@ def broken(error):
     return CallableSink(fail)
 
 
-@pytest.mark.parametrize("error", [OSError("disk full"), SystemExit(3), KeyboardInterrupt()], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "error", [OSError("disk full"), SystemExit(3), KeyboardInterrupt()], ids=lambda e: type(e).__name__
+)
 def test_sink_that_raises_is_reported_once_and_stands_aside(pump_of, error):
     reports = []
     sink, bad = Kept(), broken(error)

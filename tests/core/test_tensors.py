@@ -35,8 +35,29 @@ def test_text_is_base64_of_little_endian_float32(values):
 
 @pytest.mark.parametrize(
     "text",
-    ["AACAPw", "AACAPw=", "AACAPw===", "AACAPw====", "AACA\nPw==", "AACAPw==\n", " AACAPw==", "AACA-w==", "AACA_w==", "AACA!Pw==",
-     "AACA\0Pw==", "AACAPw==AACAPw==", "A", "A===", "====", "AAA=", "AAAAAAA=", "AACAP\uff37==", b"AACAPw==", None, 5],
+    [
+        "AACAPw",
+        "AACAPw=",
+        "AACAPw===",
+        "AACAPw====",
+        "AACA\nPw==",
+        "AACAPw==\n",
+        " AACAPw==",
+        "AACA-w==",
+        "AACA_w==",
+        "AACA!Pw==",
+        "AACA\0Pw==",
+        "AACAPw==AACAPw==",
+        "A",
+        "A===",
+        "====",
+        "AAA=",
+        "AAAAAAA=",
+        "AACAP\uff37==",
+        b"AACAPw==",
+        None,
+        5,
+    ],
     ids=repr,
 )
 def test_text_that_is_not_strict_base64_of_float32_is_refused(text):
@@ -56,9 +77,19 @@ SHAPES = st.lists(st.integers(0, 9), max_size=4)
 @pytest.mark.parametrize(
     ("shape", "room", "kept"),
     [
-        ([4, 8, 16], 64, [1, 4, 16]), ([4, 1000], 64, [1, 64]), ([4, 8, 16], 512, [4, 8, 16]), ([4, 8, 16], 511, [3, 8, 16]),
-        ([], 1, []), ([], 0, []), ([0], 5, [0]), ([5, 0, 7], 3, [5, 0, 7]), ([3], 0, [0]), ([3, 4], 0, [0, 0]),
-        ([1, 1, 1], 1, [1, 1, 1]), ([2, 2], 1, [1, 1]), ([10**12, 10**12], 65536, [1, 65536]),
+        ([4, 8, 16], 64, [1, 4, 16]),
+        ([4, 1000], 64, [1, 64]),
+        ([4, 8, 16], 512, [4, 8, 16]),
+        ([4, 8, 16], 511, [3, 8, 16]),
+        ([], 1, []),
+        ([], 0, []),
+        ([0], 5, [0]),
+        ([5, 0, 7], 3, [5, 0, 7]),
+        ([3], 0, [0]),
+        ([3, 4], 0, [0, 0]),
+        ([1, 1, 1], 1, [1, 1, 1]),
+        ([2, 2], 1, [1, 1]),
+        ([10**12, 10**12], 65536, [1, 65536]),
     ],
 )
 def test_leading_axes_are_cut_first(shape, room, kept):
@@ -116,9 +147,17 @@ def test_corner_holds_the_values_that_stand_there(shape, room):
 @pytest.mark.parametrize(
     ("value", "shape", "values"),
     [
-        (3, [], [3.0]), (True, [], [1.0]), (2.5, [], [2.5]), ([], [0], []), ([[], []], [2, 0], []), ((1, (2))[0:1], [1], [1.0]),
-        ([True, False], [2], [1.0, 0.0]), (range(3), [3], [0.0, 1.0, 2.0]), (array.array("d", [1.5]), [1], [1.5]),
-        ([float("inf"), 1e300], [2], [math.inf, math.inf]), ([[1, 2], (3, 4)], [2, 2], [1.0, 2.0, 3.0, 4.0]),
+        (3, [], [3.0]),
+        (True, [], [1.0]),
+        (2.5, [], [2.5]),
+        ([], [0], []),
+        ([[], []], [2, 0], []),
+        ((1, (2))[0:1], [1], [1.0]),
+        ([True, False], [2], [1.0, 0.0]),
+        (range(3), [3], [0.0, 1.0, 2.0]),
+        (array.array("d", [1.5]), [1], [1.5]),
+        ([float("inf"), 1e300], [2], [math.inf, math.inf]),
+        ([[1, 2], (3, 4)], [2, 2], [1.0, 2.0, 3.0, 4.0]),
     ],
     ids=range(11),
 )
@@ -134,10 +173,20 @@ LOOP.append(LOOP)
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ([[1], [2, 3]], "rows differ in length or depth at axis 1"), ([[1], 2], "axis 1"), ([1, [2]], "k: numbers are wanted"),
-        ([["a"]], "k: "), (["ab"], "k: "), ("text", "k: a tensor, an array"), (None, "found None"), ({}, "found an object"),
-        (b"x", "k: a tensor"), (object(), "found a object"), (1j, "found a complex"), (LOOP, "holds itself"),
-        ([[[]], [[1]]], "axis 2"), ([[], [1]], "axis 1"),
+        ([[1], [2, 3]], "rows differ in length or depth at axis 1"),
+        ([[1], 2], "axis 1"),
+        ([1, [2]], "k: numbers are wanted"),
+        ([["a"]], "k: "),
+        (["ab"], "k: "),
+        ("text", "k: a tensor, an array"),
+        (None, "found None"),
+        ({}, "found an object"),
+        (b"x", "k: a tensor"),
+        (object(), "found a object"),
+        (1j, "found a complex"),
+        (LOOP, "holds itself"),
+        ([[[]], [[1]]], "axis 2"),
+        ([[], [1]], "axis 1"),
     ],
     ids=range(14),
 )
@@ -157,7 +206,8 @@ def test_no_room_keeps_the_shape_and_sends_nothing():
 
 
 def test_neither_torch_nor_numpy_is_imported():
-    code = "import sys; from ptoa_core.tensors import encode_tensor; encode_tensor('k', [[1.0]]); print({'torch', 'numpy'} & set(sys.modules))"
+    code = "import sys; from ptoa_core.tensors import encode_tensor as encode; encode('k', [[1.0]]); "
+    code += "print({'torch', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -191,8 +241,12 @@ def test_numpy_array_of_any_number_type(np, dtype):
 def test_numpy_view_is_read_row_major_and_left_alone(np, view):
     base = np.arange(24, dtype="f4").reshape(4, 6)
     made = {
-        "transposed": base.T, "strided": base[::2, 1::3], "reversed": base[::-1], "fortran": np.asfortranarray(base),
-        "broadcast": np.broadcast_to(base[:1], (3, 6)), "read-only": base.copy(),
+        "transposed": base.T,
+        "strided": base[::2, 1::3],
+        "reversed": base[::-1],
+        "fortran": np.asfortranarray(base),
+        "broadcast": np.broadcast_to(base[:1], (3, 6)),
+        "read-only": base.copy(),
     }[view]
     if view == "read-only":
         made.flags.writeable = False
@@ -258,9 +312,14 @@ def test_torch_tensor_of_any_number_type(torch, dtype):
 def test_torch_view_is_read_row_major_and_left_alone(torch, view):
     base = torch.arange(24.0).reshape(4, 6)
     made = {
-        "transposed": lambda: base.T, "strided": lambda: base[::2, 1::3], "expanded": lambda: base[:1].expand(3, 6),
-        "conjugate-imaginary": lambda: torch.complex(base, base).conj().imag, "leaf": lambda: base.clone().requires_grad_() * 2,
-        "scalar": lambda: torch.tensor(2.5), "empty": lambda: torch.ones(0, 3), "parameter": lambda: torch.nn.Parameter(base),
+        "transposed": lambda: base.T,
+        "strided": lambda: base[::2, 1::3],
+        "expanded": lambda: base[:1].expand(3, 6),
+        "conjugate-imaginary": lambda: torch.complex(base, base).conj().imag,
+        "leaf": lambda: base.clone().requires_grad_() * 2,
+        "scalar": lambda: torch.tensor(2.5),
+        "empty": lambda: torch.ones(0, 3),
+        "parameter": lambda: torch.nn.Parameter(base),
     }[view]()
     tensor = encode_tensor("k", made)
     assert tensor.values() == made.detach().flatten().tolist()

@@ -51,33 +51,83 @@ ONE = {
     "duplicate-id": (lambda d: d["blocks"].append(block("t0")), "duplicate-id", "spec.blocks[4].id", "error"),
     "empty-id": (lambda d: d["blocks"].append(block("")), "empty-id", "spec.blocks[4].id", "error"),
     "dangling-input": (
-        lambda d: d["blocks"][2]["inputs"].append("ghost"), "dangling-input", "spec.blocks[2].inputs[1]", "error",
+        lambda d: d["blocks"][2]["inputs"].append("ghost"),
+        "dangling-input",
+        "spec.blocks[2].inputs[1]",
+        "error",
     ),
-    "reads-itself": (lambda d: d["blocks"].append(block("r0", inputs=["r0"])), "cycle", "spec.blocks[4].inputs", "error"),
+    "reads-itself": (
+        lambda d: d["blocks"].append(block("r0", inputs=["r0"])),
+        "cycle",
+        "spec.blocks[4].inputs",
+        "error",
+    ),
     "missing-output": (lambda d: d.update(output="ghost"), "missing-output", "spec.output", "error"),
-    "dangling-group": (lambda d: d["blocks"][2].update(group="g9"), "dangling-group", "spec.blocks[2].group", "error"),
-    "not-a-group": (lambda d: d["blocks"][2].update(group="t0"), "not-a-group", "spec.blocks[2].group", "error"),
-    "group-circle": (lambda d: d["blocks"][0].update(group="g0"), "group-circle", "spec.blocks[0].group", "error"),
-    "unknown-kind": (lambda d: d["blocks"][2].update(kind="conv"), "unknown-kind", "spec.blocks[2].kind", "warning"),
-    "unknown-variant": (
-        lambda d: d["blocks"].append(block("n0", "norm", params={"variant": "batchnorm"})),
-        "unknown-variant", "spec.blocks[4].params.variant", "warning",
+    "dangling-group": (
+        lambda d: d["blocks"][2].update(group="g9"),
+        "dangling-group",
+        "spec.blocks[2].group",
+        "error",
     ),
-    "variant-of-a-kind-without": (
-        lambda d: d["blocks"][1]["params"].update(variant="relu"), "unknown-variant", "spec.blocks[1].params.variant",
+    "not-a-group": (
+        lambda d: d["blocks"][2].update(group="t0"),
+        "not-a-group",
+        "spec.blocks[2].group",
+        "error",
+    ),
+    "group-circle": (
+        lambda d: d["blocks"][0].update(group="g0"),
+        "group-circle",
+        "spec.blocks[0].group",
+        "error",
+    ),
+    "unknown-kind": (
+        lambda d: d["blocks"][2].update(kind="conv"),
+        "unknown-kind",
+        "spec.blocks[2].kind",
         "warning",
     ),
-    "input-order": (lambda d: d["blocks"].insert(1, block("r0", inputs=["t0"])), "input-order", "spec.blocks[1].inputs[0]", "warning"),
+    "unknown-variant": (
+        lambda d: d["blocks"].append(block("n0", "norm", params={"variant": "batchnorm"})),
+        "unknown-variant",
+        "spec.blocks[4].params.variant",
+        "warning",
+    ),
+    "variant-of-a-kind-without": (
+        lambda d: d["blocks"][1]["params"].update(variant="relu"),
+        "unknown-variant",
+        "spec.blocks[1].params.variant",
+        "warning",
+    ),
+    "input-order": (
+        lambda d: d["blocks"].insert(1, block("r0", inputs=["t0"])),
+        "input-order",
+        "spec.blocks[1].inputs[0]",
+        "warning",
+    ),
     "dangling-tie": (
-        lambda d: d["blocks"][3]["params"].update(tiedTo="e9"), "dangling-tie", "spec.blocks[3].params.tiedTo", "warning",
+        lambda d: d["blocks"][3]["params"].update(tiedTo="e9"),
+        "dangling-tie",
+        "spec.blocks[3].params.tiedTo",
+        "warning",
     ),
     "missing-v": (lambda d: d.pop("v"), "missing", "spec.v", "warning"),
     "missing-origin": (lambda d: d.pop("origin"), "missing", "spec.origin", "warning"),
     "missing-params": (lambda d: d["blocks"][1].pop("params"), "missing", "spec.blocks[1].params", "warning"),
-    "wrong-type": (lambda d: d["blocks"][1]["params"].update(d="x"), "type", "spec.blocks[1].params.d", "error"),
+    "wrong-type": (
+        lambda d: d["blocks"][1]["params"].update(d="x"),
+        "type",
+        "spec.blocks[1].params.d",
+        "error",
+    ),
     "newer-version": (lambda d: d.update(v=2), "type", "spec.v", "error"),
     "not-json": (lambda d: d.update(future={1, 2}), "not-json", "spec", "error"),
-    "nan-in-extension": (lambda d: d["blocks"][1]["params"].update(flops=float("nan")), "not-json", "spec", "error"),
+    "nan-in-extension": (
+        lambda d: d["blocks"][1]["params"].update(flops=float("nan")),
+        "not-json",
+        "spec",
+        "error",
+    ),
 }
 
 
@@ -110,8 +160,15 @@ def test_every_problem_is_listed_errors_first():
 
     found = codes(with_(edit))
     assert {code for code, _, _ in found} == {
-        "type", "missing-output", "unknown-kind", "dangling-input", "cycle", "duplicate-id", "not-a-group",
-        "input-order", "empty-id",
+        "type",
+        "missing-output",
+        "unknown-kind",
+        "dangling-input",
+        "cycle",
+        "duplicate-id",
+        "not-a-group",
+        "input-order",
+        "empty-id",
     }
     severities = [severity for _, _, severity in found]
     assert severities == sorted(severities)
@@ -119,8 +176,12 @@ def test_every_problem_is_listed_errors_first():
 
 def test_each_circle_is_one_problem():
     blocks = [
-        block("a", inputs=["c"]), block("b", inputs=["a"]), block("c", inputs=["b"]),
-        block("d", inputs=["e"]), block("e", inputs=["d"]), block("f", inputs=["c", "e"]),
+        block("a", inputs=["c"]),
+        block("b", inputs=["a"]),
+        block("c", inputs=["b"]),
+        block("d", inputs=["e"]),
+        block("e", inputs=["d"]),
+        block("f", inputs=["c", "e"]),
     ]
     spec = {**GOOD, "blocks": blocks, "output": "f"}
     circles = [problem.message for problem in validate(spec) if problem.code == "cycle"]
@@ -173,13 +234,39 @@ class HostileMapping(dict):
 
 
 ODD = [
-    None, 5, "x", b"x", [], [1], {}, object(), ModelSpec, Hostile(), HostileMapping(), lambda: None, float("nan"),
-    {"blocks": None}, {"blocks": [None, 5, {}, []], "output": [], "name": {}}, {1: 2}, {"blocks": [{1: 2}]},
-    {"v": 1, "name": "x", "blocks": [{"id": "a", "kind": "add", "inputs": [[]], "params": {"d": {}}}], "output": "a"},
-    ModelSpec(None, None, None), ModelSpec("x", 5, "y"), ModelSpec("x", [None], "y"), ModelSpec("x", [Block(1, 2)], 3),
-    ModelSpec("x", [Block("a", "add", None)], "a"), ModelSpec("x", [Block("a", "add", BlockParams(d="x"))], "a"),
-    ModelSpec("x", [Block("a", "add", inputs=None)], "a"), ModelSpec("x", [Block([], {}, inputs=[[]])], "a"),
-    ModelSpec("x", [Block("a", "add", BlockParams(extra=None))], "a"), ModelSpec("x", [], "a", origin=None),
+    None,
+    5,
+    "x",
+    b"x",
+    [],
+    [1],
+    {},
+    object(),
+    ModelSpec,
+    Hostile(),
+    HostileMapping(),
+    lambda: None,
+    float("nan"),
+    {"blocks": None},
+    {"blocks": [None, 5, {}, []], "output": [], "name": {}},
+    {1: 2},
+    {"blocks": [{1: 2}]},
+    {
+        "v": 1,
+        "name": "x",
+        "blocks": [{"id": "a", "kind": "add", "inputs": [[]], "params": {"d": {}}}],
+        "output": "a",
+    },
+    ModelSpec(None, None, None),
+    ModelSpec("x", 5, "y"),
+    ModelSpec("x", [None], "y"),
+    ModelSpec("x", [Block(1, 2)], 3),
+    ModelSpec("x", [Block("a", "add", None)], "a"),
+    ModelSpec("x", [Block("a", "add", BlockParams(d="x"))], "a"),
+    ModelSpec("x", [Block("a", "add", inputs=None)], "a"),
+    ModelSpec("x", [Block([], {}, inputs=[[]])], "a"),
+    ModelSpec("x", [Block("a", "add", BlockParams(extra=None))], "a"),
+    ModelSpec("x", [], "a", origin=None),
     ModelSpec("x", [Block("a", "add", BlockParams(extra={1: 2}))], "a"),
 ]
 

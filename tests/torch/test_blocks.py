@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
 import torch.nn.functional as F
 
+import torch
 from ptoa_torch import analyze, from_module
 from torch import nn
 
@@ -83,7 +81,8 @@ def written_einsum(q, k, v):
 @pytest.mark.parametrize(
     ("core", "causal"),
     [
-        (sdpa_causal, True), (sdpa_full, False), (sdpa_mask, True), (sdpa_float_mask, True), (sdpa_padding, False),
+        (sdpa_causal, True), (sdpa_full, False), (sdpa_mask, True), (sdpa_float_mask, True),
+        (sdpa_padding, False),
         (written_full, False), (written_causal, True), (written_bmm, False), (written_einsum, False),
     ],
 )  # fmt: skip
@@ -135,6 +134,22 @@ class FusedGate(nn.Module):
         return self.down(up * F.silu(gate))
 
 
+def sequential(*between):
+    return nn.Sequential(nn.Linear(D, 3 * D), *between, nn.Linear(3 * D, D))
+
+
+class InlineGelu(nn.Module):
+    """The error function written out is no gate either."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(D, 3 * D), nn.Linear(3 * D, D)
+
+    def forward(self, x):
+        h = self.up(x)
+        return self.down(h * 0.5 * (1.0 + torch.erf(h / math.sqrt(2.0))))
+
+
 class Swish(nn.Module):
     """``x * sigmoid(x)`` written out is no gate."""
 
@@ -150,8 +165,9 @@ class Swish(nn.Module):
 @pytest.mark.parametrize(
     ("body", "variant", "gated"),
     [
-        pytest.param(lambda: nn.Sequential(nn.Linear(D, 3 * D), nn.GELU(), nn.Linear(3 * D, D)), "gelu", None, id="sequential"),
-        pytest.param(lambda: nn.Sequential(nn.Linear(D, 3 * D), nn.ReLU(), nn.Dropout(), nn.Linear(3 * D, D)), "relu", None, id="dropout-between"),
+        pytest.param(lambda: sequential(nn.GELU()), "gelu", None, id="sequential"),
+        pytest.param(lambda: sequential(nn.ReLU(), nn.Dropout()), "relu", None, id="dropout-between"),
+        pytest.param(InlineGelu, "gelu", None, id="gelu-written-out"),
         pytest.param(Gated, "silu", True, id="gate"),
         pytest.param(FusedGate, "silu", True, id="fused-gate"),
         pytest.param(Swish, "sigmoid", None, id="swish-is-no-gate"),
@@ -384,14 +400,17 @@ def test_a_mixture_of_experts_is_one_block():
     assert block.inputs == ["n0"]
 
 
+CONV = {"kernel": 3, "stride": 2, "channels": 5}
+
+
 @pytest.mark.parametrize(
     ("layer", "shape", "label", "extra"),
     [
-        pytest.param(lambda: nn.Conv2d(3, 5, 3, stride=2), (1, 3, 9, 9), "Conv2d", {"kernel": 3, "stride": 2, "channels": 5}, id="conv"),
-        pytest.param(lambda: nn.Conv2d(3, 5, (3, 1)), (1, 3, 9, 9), "Conv2d", {"kernel": [3, 1], "stride": 1}, id="oblong"),
-        pytest.param(lambda: nn.BatchNorm2d(3), (2, 3, 4, 4), "BatchNorm2d", {"channels": 3}, id="batch-norm"),
+        pytest.param(lambda: nn.Conv2d(3, 5, 3, 2), (1, 3, 9, 9), "Conv2d", CONV, id="conv"),
+        pytest.param(lambda: nn.Conv2d(3, 5, (3, 1)), (1, 3, 9, 9), "Conv2d", {"kernel": [3, 1]}, id="long"),
+        pytest.param(lambda: nn.BatchNorm2d(3), (2, 3, 4, 4), "BatchNorm2d", {"channels": 3}, id="batch"),
         pytest.param(lambda: nn.LSTM(3, 4), (2, 5, 3), "LSTM", {}, id="lstm"),
-        pytest.param(lambda: nn.LeakyReLU(), (2, 3), "LeakyReLU", {"activation": "leaky_relu"}, id="leaky"),
+        pytest.param(nn.LeakyReLU, (2, 3), "LeakyReLU", {"activation": "leaky_relu"}, id="leaky"),
     ],
 )  # fmt: skip
 def test_what_the_vocabulary_lacks_is_a_group_with_its_class_name(layer, shape, label, extra):
@@ -400,3 +419,44 @@ def test_what_the_vocabulary_lacks_is_a_group_with_its_class_name(layer, shape, 
     block = spec.block(spec.output)
     assert (block.kind, block.label, block.params.extra["type"]) == ("group", label, label)
     assert {key: block.params.extra[key] for key in extra} == extra
+
+
+class LinearAttention(nn.Module):
+    """No softmax: the flow shows no core, the attributes and projections say what it is."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_heads, self.qkv_proj, self.out_proj = H, nn.Linear(D, 3 * D), nn.Linear(D, D)
+
+    def forward(self, x):
+        q, k, v = self.qkv_proj(x).chunk(3, -1)
+        return self.out_proj(q @ (k.transpose(-1, -2) @ v))
+
+
+def test_attention_without_a_softmax_is_told_by_its_attributes():
+    """Its projections are not drawn beside it."""
+    spec = from_module(Wrapped(LinearAttention()), torch.randn(2, T, D))
+    assert [b.kind for b in spec.blocks] == ["input", "norm", "attention", "add"]
+    assert (spec.block("a0").params.heads, spec.block("a0").params.causal) == (H, None)
+
+
+def test_a_table_of_positions_that_turns_queries_is_no_stream():
+    """Rotary tables looked up in an embedding are learned by class, not by flow."""
+
+    class Rotary(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.body = nn.Embedding(T, D // H), Attention(self.turned)
+
+        def turned(self, q, k, v):
+            table = self.table(torch.arange(q.shape[-2]))
+            turn = lambda z: z * table + z.flip(-1) * table  # noqa: E731
+            return F.scaled_dot_product_attention(turn(q), turn(k), v)
+
+        def forward(self, x):
+            return self.body(x)
+
+    spec = from_module(Wrapped(Rotary()), torch.randn(2, T, D))
+    block = next(b for b in spec.blocks if b.kind == "attention")
+    assert block.params.extra["positions"] == "rotary"
+    assert (block.params.heads, block.params.d) == (H, D)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
+import torch
 from ptoa_core.errors import PtoaWarning, SettingError
 from ptoa_torch import ForwardError, TraceWatch, capture, from_module, watch_trace
 from torch import nn

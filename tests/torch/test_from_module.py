@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
 import ptoa_torch
+import torch
 from ptoa_core.errors import MissingExtraError, PtoaError, PtoaWarning, SettingError
 from ptoa_core.validate import validate
 from ptoa_torch import ForwardError, Inputs, analyze, from_module

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
+import torch
 from ptoa_torch import from_module
 from ptoa_torch.fx_trace import trace
 from torch import fx, nn

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
+from typing import NamedTuple
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
+import torch
 from ptoa_torch.functions import function_name, writes_in_place
 from ptoa_torch.graph import GraphBuilder, flatten
 from torch import nn
@@ -26,7 +25,9 @@ class _Data:
         self.me = self
 
 
-_Pair = collections.namedtuple("_Pair", "a b")
+class _Pair(NamedTuple):
+    a: object
+    b: object
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ _Pair = collections.namedtuple("_Pair", "a b")
         pytest.param(lambda t: (t for _ in range(1)), [], id="generator-is-not-consumed"),
         pytest.param(lambda t: nn.Linear(1, 1), [], id="module"),
         pytest.param(lambda t: 3, [], id="number"),
-        pytest.param(lambda t: type(t), [], id="class"),
+        pytest.param(type, [], id="class"),
     ],
 )
 def test_flatten_finds_every_tensor_with_its_place(wrap, places):

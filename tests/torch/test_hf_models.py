@@ -6,13 +6,12 @@ import os
 
 import pytest
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
+import torch
 from ptoa_core.validate import validate
 from ptoa_torch import analyze
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 V, D, F, L, H = 97, 32, 72, 2, 4
@@ -53,17 +52,21 @@ def opt():
     return transformers.OPTForCausalLM(config)
 
 
+LLAMA = ({"kvHeads": 2, "positions": "rotary"}, {"gated": True, "variant": "silu", "hidden": F})
+RMS, LAYER, BERT = ("rmsnorm", 2 * L + 1), ("layernorm", 2 * L + 1), ("layernorm", 2 * L + 2)
+
+
 @pytest.mark.parametrize(
-    ("build", "causal", "attention", "mlp", "norm", "count", "positions", "tied"),
+    ("build", "causal", "attention", "mlp", "norm", "positions", "tied"),
     [
-        pytest.param(llama, True, {"kvHeads": 2, "positions": "rotary"}, {"gated": True, "variant": "silu", "hidden": F}, "rmsnorm", 2 * L + 1, None, False, id="llama"),
-        pytest.param(phi3, True, {"kvHeads": 2, "positions": "rotary"}, {"gated": True, "variant": "silu", "hidden": F}, "rmsnorm", 2 * L + 1, None, False, id="phi3-fused"),
-        pytest.param(gpt2, True, {}, {"variant": "gelu", "hidden": 4 * D}, "layernorm", 2 * L + 1, 64, True, id="gpt2"),
-        pytest.param(opt, True, {}, {"variant": "relu", "hidden": F}, "layernorm", 2 * L + 1, 66, True, id="opt"),
-        pytest.param(bert, False, {}, {"variant": "gelu", "hidden": F}, "layernorm", 2 * L + 2, 64, True, id="bert"),
+        pytest.param(llama, True, *LLAMA, RMS, None, False, id="llama"),
+        pytest.param(phi3, True, *LLAMA, RMS, None, False, id="phi3-fused"),
+        pytest.param(gpt2, True, {}, {"variant": "gelu", "hidden": 4 * D}, LAYER, 64, True, id="gpt2"),
+        pytest.param(opt, True, {}, {"variant": "relu", "hidden": F}, LAYER, 66, True, id="opt"),
+        pytest.param(bert, False, {}, {"variant": "gelu", "hidden": F}, BERT, 64, True, id="bert"),
     ],
 )  # fmt: skip
-def test_blocks_are_those_of_the_config(build, causal, attention, mlp, norm, count, positions, tied):
+def test_blocks_are_those_of_the_config(build, causal, attention, mlp, norm, positions, tied):
     """Attention, feed-forward, norms, positions and head, all from what ran."""
     found = analyze(build(), ids())
     spec = found.spec
@@ -73,7 +76,7 @@ def test_blocks_are_those_of_the_config(build, causal, attention, mlp, norm, cou
     assert [{k: p.to_dict().get(k) for k in attention} for p in heads] == [attention] * L
     feeds = [b.params.to_dict() for b in spec.blocks if b.kind == "mlp"]
     assert [{k: p.get(k) for k in mlp} for p in feeds] == [mlp] * L
-    assert [b.params.variant for b in spec.blocks if b.kind == "norm"] == [norm] * count
+    assert [b.params.variant for b in spec.blocks if b.kind == "norm"] == [norm[0]] * norm[1]
     tables = [b.params.maxLen for b in spec.blocks if b.kind == "posenc"]
     assert tables == ([positions] if positions else [])
     (head,) = [b.params for b in spec.blocks if b.kind == "unembed"]

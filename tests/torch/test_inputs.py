@@ -6,8 +6,7 @@ from collections import OrderedDict, UserDict
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
+import torch
 from ptoa_torch.hook_trace import input_names
 from ptoa_torch.inputs import Inputs, as_inputs
 from torch import nn

@@ -7,9 +7,8 @@ from collections import deque
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
 import ptoa_torch.modes as modes
+import torch
 from ptoa_torch.modes import evaluating, untouched
 from torch import nn
 
@@ -227,9 +226,13 @@ def test_a_pending_graph_still_runs_backward_after_its_buffer_was_written():
 def test_untouched_works_after_an_exception():
     """KeyboardInterrupt is no Exception, and the model comes back all the same."""
     net = _Busy()
-    with pytest.raises(KeyboardInterrupt), untouched(net):
+
+    def interrupted():
         net.history.append(1)
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), untouched(net):
+        interrupted()
     assert net.history == [0]
 
 

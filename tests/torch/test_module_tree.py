@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-torch = pytest.importorskip("torch")
-
 from ptoa_torch import from_module
 from torch import nn
 

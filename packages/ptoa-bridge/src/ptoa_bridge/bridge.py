@@ -194,8 +194,8 @@ class Bridge:
 
     def serve_forever(self) -> None:
         """Start, then wait until the bridge is closed; Ctrl+C closes it and returns."""
-        self.start()
         try:
+            self.start()
             # In steps, as a wait without end cannot be interrupted on every system.
             while not self._closed.wait(0.5):
                 pass

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .errors import FrameError, JsonError
 from .frames import HealthFrame, TraceFrame, non_finite_name
-from .jsontext import dumps, loads
+from .jsontext import dumps, is_suspect, loads
 from .protocol import MAX_DEPTH, MAX_INTEGER, MAX_LINE_BYTES
 from .terminal import shown
 
@@ -105,8 +105,8 @@ def encode_trace(frame: TraceFrame | Mapping[str, Any]) -> bytes:
         >>> encode_trace(TraceFrame(0))
         b'{"step":0,"tensors":[]}'
     """
-    data = frame.to_dict() if isinstance(frame, TraceFrame) else frame
     try:
+        data = frame.to_dict() if isinstance(frame, TraceFrame) else frame
         tensors = [dumps(tensor).encode("utf-8") for tensor in data.get("tensors", ())]
         return _joined({**data, "tensors": []}, "tensors", tensors)
     except (JsonError, TypeError, AttributeError) as error:
@@ -171,9 +171,14 @@ def _without_pattern(block: Mapping[str, Any]) -> dict[str, Any]:
 def _block_text(block: dict[str, Any], names: dict[str, str]) -> bytes:
     """A block's JSON; what is not finite in it is added to ``names``."""
     try:
-        return _ENCODER.encode(block).encode("utf-8")
+        text = _ENCODER.encode(block).encode("utf-8")
     except ValueError:
-        return dumps(_finite(block, f"blocks.{block.get('id')}.", names)).encode("utf-8")
+        block = _finite(block, f"blocks.{block.get('id')}.", names)
+    else:
+        if not is_suspect(text):
+            return text
+    # Slower, and names the place of what no reader takes.
+    return dumps(block).encode("utf-8")
 
 
 def _finite(value: Any, prefix: str, names: dict[str, str], depth: int = MAX_DEPTH) -> Any:
@@ -197,8 +202,9 @@ def _joined(head: Mapping[str, Any], key: str, items: list[bytes]) -> bytes:
     """The JSON of ``head`` with ``items`` in the list that it has empty under ``key``."""
     parts: list[bytes] = []
     for name, value in head.items():
-        text = dumps(name).encode("utf-8") + b":"
-        parts.append(text + (b"[" + b",".join(items) + b"]" if name == key else dumps(value).encode("utf-8")))
+        # The name is checked together with its value; the braces around them go.
+        part = dumps({name: value}).encode("utf-8")[1:-1]
+        parts.append(part[:-1] + b",".join(items) + b"]" if name == key else part)
     text = b"{" + b",".join(parts) + b"}"
     if len(text) > MAX_LINE_BYTES:
         raise FrameError(f"the frame takes {len(text)} bytes, at most {MAX_LINE_BYTES} are read")

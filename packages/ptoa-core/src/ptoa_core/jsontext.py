@@ -22,7 +22,7 @@ from .terminal import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["dumps", "loads"]
+__all__ = ["dumps", "is_suspect", "loads"]
 
 _BOM = b"\xef\xbb\xbf"
 _ALL_BYTES = bytes(range(256))
@@ -39,6 +39,7 @@ _PIECE = 1 << 18
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _LONE_SURROGATE = r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F].."
 _HIDDEN_KEY = "__proto__"
+_HIDDEN_KEY_BYTES = b'"__proto__":'
 
 
 def loads(
@@ -162,8 +163,20 @@ def _check_surrogates(plain: str, what: str) -> None:
         raise JsonError(f"{what}: half of a surrogate pair, {found[0]}, at character {found.start()}")
 
 
+def is_suspect(data: bytes) -> bool:
+    """Whether JSON text must be looked at closely: an odd key, or a number that may be too large.
+
+    Sometimes true without cause, never false where ``loads`` would refuse a number or ``__proto__``.
+
+    Example:
+        >>> is_suspect(b"[1,2.5]"), is_suspect(b"[9007199254740993]")
+        (False, True)
+    """
+    return _HIDDEN_KEY_BYTES in data or _has_suspect_number(data)
+
+
 def _has_suspect_number(data: bytes) -> bool:
-    """Whether a number could be too large for a browser; sometimes true without cause."""
+    """Whether a number could be too large for a browser."""
     shapes = data.translate(_NUMBER_SHAPES)
     if _LONG_INTEGER in shapes or shapes.startswith(_LONG_INTEGER[1:]) or _LARGE_EXPONENT in shapes:
         return re.search(_SUSPECT_NUMBER, data) is not None

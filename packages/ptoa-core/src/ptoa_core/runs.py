@@ -6,7 +6,7 @@ disk costs at most the last line. A reader drops what is torn and says so.
 """
 
 # Flags, descriptors and modes are only in os, and pathlib would cost more than this package to import.
-# ruff: noqa: PTH103, PTH118, PTH120
+# ruff: noqa: PTH103, PTH108, PTH118, PTH120
 from __future__ import annotations
 
 import contextlib
@@ -143,7 +143,23 @@ class RunFile:
                 stacklevel=2,
             )
         if spec is not None and not opened.continued:
+            self._begin(spec)
+
+    def _begin(self, spec: ModelSpec) -> None:
+        """Write the header of a new file; when it does not fit, leave no file behind."""
+        try:
             self.write_header(spec)
+        except BaseException:
+            self.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+            raise
+
+    def __del__(self) -> None:
+        """Let go of the file, so that a forgotten writer does not keep others from continuing it."""
+        fd = getattr(self, "_fd", None)
+        if fd is not None:
+            os.close(fd)
 
     def _after_fork(self) -> None:
         """Leave the file to the parent."""

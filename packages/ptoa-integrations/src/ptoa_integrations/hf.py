@@ -9,8 +9,6 @@ accumulated. The loss of a step is the model's own when it returns one; the Trai
 takes its place on the steps that are logged, and `eval_loss` is the frame's validation loss.
 """
 
-
-
 from __future__ import annotations
 
 from typing import Any

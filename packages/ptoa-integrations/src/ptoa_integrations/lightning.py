@@ -9,8 +9,6 @@ class is taken from what the script has imported by then, both when both are; a 
 this module first gets the one that is installed.
 """
 
-
-
 from __future__ import annotations
 
 import importlib

@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "compiled_inside",
@@ -77,7 +79,7 @@ def is_lazy(model: nn.Module) -> bool:
 
 def is_uninitialized(tensor: Tensor) -> bool:
     """Whether a parameter or buffer still waits for its shape."""
-    return isinstance(tensor, UninitializedTensorMixin)
+    return isinstance(tensor, (UninitializedParameter, UninitializedBuffer))
 
 
 def is_scripted(module: nn.Module) -> bool:
@@ -175,13 +177,14 @@ def grad_scalers() -> tuple[type, ...]:
     return tuple(cls for cls in found if cls is not None)
 
 
-def no_autocast() -> AbstractContextManager[None]:
+@contextlib.contextmanager
+def no_autocast() -> Iterator[None]:
     """A context in which no operation is cast to a half type, on the CPU or on CUDA."""
-    stack = contextlib.ExitStack()
-    stack.enter_context(torch.autocast("cpu", enabled=False))
-    if torch.cuda.is_available():
-        stack.enter_context(torch.autocast("cuda", enabled=False))
-    return stack
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+        if torch.cuda.is_available():
+            stack.enter_context(torch.autocast("cuda", enabled=False))
+        yield
 
 
 def compiler_ran() -> bool:
@@ -194,4 +197,5 @@ def compiled_inside(root: nn.Module) -> bool:
     """Whether a compiled wrapper around the model is alive, such as ``torch.compile(model)`` makes."""
     if "torch._dynamo" not in sys.modules:
         return False
-    return any(isinstance(holder, dict) and holder.get("_orig_mod") is root for holder in gc.get_referrers(root))
+    holders = gc.get_referrers(root)
+    return any(isinstance(holder, dict) and holder.get("_orig_mod") is root for holder in holders)

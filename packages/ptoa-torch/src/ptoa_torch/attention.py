@@ -14,12 +14,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # its usual name
 from torch.overrides import TorchFunctionMode
 
+import torch
 from ptoa_core.protocol import PATTERN_SIZE
+from torch import Tensor, nn
 
 __all__ = [
     "ENTROPY_VALUES",
@@ -174,11 +174,12 @@ def multihead_probabilities(
 def _projected(module: nn.MultiheadAttention, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """Query and key after the input projections, a head at a time, float32."""
     size = module.embed_dim
-    if module.in_proj_weight is not None:
-        to_query, to_key = module.in_proj_weight.detach()[: 2 * size].float().split(size)
-    else:
+    packed: Tensor | None = module.in_proj_weight  # None where query and key differ in width
+    bias: Tensor | None = module.in_proj_bias
+    if packed is None:
         to_query, to_key = module.q_proj_weight.detach().float(), module.k_proj_weight.detach().float()
-    bias = module.in_proj_bias
+    else:
+        to_query, to_key = packed.detach()[: 2 * size].float().split(size)
     biases = (None, None) if bias is None else bias.detach()[: 2 * size].float().split(size)
     pairs = ((query, to_query, biases[0]), (key, to_key, biases[1]))
     made = [F.linear(item.float(), weight, offset) for item, weight, offset in pairs]
@@ -192,7 +193,9 @@ def _multihead_masks(module: nn.MultiheadAttention, given: Mapping[str, Any], co
     attention, padding = given.get("attn_mask"), given.get("key_padding_mask")
     if attention is not None:
         attention = attention.detach()
-        masks.append(attention.unflatten(0, (-1, module.num_heads))[:count] if attention.ndim == 3 else attention)
+        masks.append(
+            attention.unflatten(0, (-1, module.num_heads))[:count] if attention.ndim == 3 else attention
+        )
     if padding is not None:
         padding = padding.detach() if padding.ndim == 2 else padding.detach().unsqueeze(0)
         masks.append(padding[:count, None, None, :])

@@ -92,6 +92,7 @@ ACTIVATIONS: dict[str, str] = {
     "logsigmoid": "logsigmoid",
     "threshold": "threshold",
     "glu": "glu",
+    "erf": "gelu",
 }
 SOFTMAX = frozenset({"softmax", "log_softmax", "_softmax", "softmin", "gumbel_softmax"})
 SDPA = frozenset(

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from . import _compat
 from .functions import QUIET, function_name, writes_in_place
-from .graph import Call, Graph, GraphBuilder, flatten
+from .graph import Call, Graph, GraphBuilder, Op, flatten
 from .modes import StateGuard, evaluating, untouched
 
 if TYPE_CHECKING:
@@ -99,12 +99,13 @@ class _Recorder(TorchFunctionMode):
         op = self.builder.op(name, args, kwargs, _compat.storage_key)
         given = [value.tensor for _, value in op.inputs]
         versions = [(tensor, _compat.version_of(tensor)) for tensor in given]
-        if self._keep and args and writes_in_place(func, kwargs):
-            self._keep_value(args[0])
+        target = args[0] if args and writes_in_place(func, kwargs) else None
+        if self._keep:
+            self._keep_value(target)
         self._function = name
         result = func(*args, **kwargs)
         self._function = ""
-        self._finish(op, result, versions)
+        self._finish(op, result, versions, target)
         return result
 
     def _keep_value(self, tensor: Any) -> None:
@@ -114,12 +115,13 @@ class _Recorder(TorchFunctionMode):
             if value.source != "param" and value.tensor is tensor:
                 value.tensor = tensor.detach().clone()
 
-    def _finish(self, op: Any, result: Any, versions: list[tuple[Tensor, int]]) -> None:
+    def _finish(self, op: Op, result: Any, versions: list[tuple[Tensor, int]], target: Any) -> None:
         """Record what the function made and what it wrote in place."""
+        # Inference tensors do not count their writes; there the function's name has to do.
         written = [
             (tensor, _compat.storage_key(tensor))
             for tensor, version in versions
-            if _compat.version_of(tensor) != version
+            if _compat.version_of(tensor) != version or (version < 0 and tensor is target)
         ]
         given = {id(tensor) for tensor, _ in versions}
         if isinstance(result, Tensor):

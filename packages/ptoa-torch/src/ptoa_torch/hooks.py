@@ -16,11 +16,12 @@ import contextlib
 import functools
 from collections.abc import Callable
 from types import MethodType
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from . import _compat
+
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = ["ForwardWrap", "Hook", "HookSet", "nothing"]
 

@@ -39,7 +39,7 @@ def loss_in_output(output: Any) -> Tensor | None:
     tuple or list; of several scalars none is taken.
     """
     if isinstance(output, Tensor):
-        candidates = [output]
+        candidates: list[Any] = [output]
     elif isinstance(output, Mapping):
         candidates = [output.get("loss")]
     elif isinstance(output, (tuple, list)) and not hasattr(output, "loss"):

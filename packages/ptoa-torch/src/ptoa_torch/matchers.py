@@ -156,12 +156,13 @@ def activation_of(module: nn.Module) -> str | None:
     for cls in type(module).__mro__:
         if cls in _ACTIVATION_CLASSES:
             return _ACTIVATION_CLASSES[cls]
-    if module._modules or module._parameters:
+    if module._modules or any(p is not None and p.ndim > 1 for p in module._parameters.values()):
         return None
     name = type(module).__name__.lower().replace("_", "")
     if not _NAMED_ACTIVATION.search(name):
         return None
-    return next((act for word, act in _ACTIVATION_WORDS if word in name), None)
+    plain = name.removesuffix("activation")
+    return next((act for word, act in _ACTIVATION_WORDS if word in name), plain or None)
 
 
 def activation_role(name: str, class_name: str) -> Role:

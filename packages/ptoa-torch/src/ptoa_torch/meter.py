@@ -20,14 +20,17 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
-from ptoa_core.frames import TensorStats
 from ptoa_core.protocol import HIST_BINS
 from torch import Tensor
 
 from . import _compat
 from .stats import Moments, exact_rows, flat_view, histogram_rows, saturated_rows, to_real, wide_type, widened
+
+if TYPE_CHECKING:
+    from ptoa_core.frames import TensorStats
 
 __all__ = ["HISTOGRAM_VALUES", "Meter", "Parcel", "Reading", "row_norms"]
 
@@ -44,6 +47,7 @@ _PAD = 8 * _WORD_GROUP
 _LEAST, _MOST = 1e-17, 1e15
 _SPREAD = 0.3  # below this share of the squares, the variance is taken about the mean
 
+_vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm
 Receive = Callable[[Sequence[float]], object]
 
 
@@ -357,7 +361,7 @@ def _count_quickly(rows: Tensor, largest: Tensor) -> Tensor:
 
 
 def _stride(count: int, last: int) -> int:
-    """An odd step that leaves at least ``HISTOGRAM_VALUES`` values and visits every column of the last dimension."""
+    """An odd step that leaves at least ``HISTOGRAM_VALUES`` values and visits every column."""
     step = (count // HISTOGRAM_VALUES - 1) | 1
     while step > 1 and math.gcd(step, last) != 1:
         step -= 2
@@ -369,10 +373,10 @@ def _norms(rows: Tensor) -> Tensor:
     width = rows.shape[1]
     whole = width - width % _STRETCH
     if width <= 2 * _STRETCH:
-        return torch.linalg.vector_norm(rows, dim=1)
-    stretches = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, _STRETCH)), dim=2)
-    norms = torch.linalg.vector_norm(stretches, dim=1)
-    return norms if whole == width else torch.hypot(norms, torch.linalg.vector_norm(rows[:, whole:], dim=1))
+        return _vector_norm(rows, dim=1)
+    stretches = _vector_norm(rows[:, :whole].unflatten(1, (-1, _STRETCH)), dim=2)
+    norms = _vector_norm(stretches, dim=1)
+    return norms if whole == width else torch.hypot(norms, _vector_norm(rows[:, whole:], dim=1))
 
 
 def row_norms(rows: Tensor) -> Tensor:
@@ -388,9 +392,9 @@ def row_norms(rows: Tensor) -> Tensor:
     """
     wide = torch.float32 if rows.device.type == "mps" else torch.float64
     if rows.device.type != "cpu" or rows.dtype == torch.float64:
-        return torch.linalg.vector_norm(rows, dim=1, dtype=wide)
+        return _vector_norm(rows, dim=1, dtype=wide)
     shared = _Shared(1, rows.shape[0])
     shared.table[0].copy_(_norms(rows.to(torch.float32)))
     if all(_LEAST < number < _MOST for number in shared.numbers):
         return shared.table[0].to(torch.float64)
-    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return _vector_norm(rows, dim=1, dtype=torch.float64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -79,7 +80,12 @@ class Shelf:
     def norms(self, parcel: Parcel, receive: Receive) -> None:
         """Send the norm of each tensor, by its place in the list."""
         for rows, indices in zip(self._rows, self._indices, strict=True):
-            parcel.put(row_norms(rows), lambda values, at=indices: receive(dict(zip(at, values, strict=True))))
+            parcel.put(row_norms(rows), partial(_receive_at, receive, indices))
+
+
+def _receive_at(receive: Receive, places: Sequence[int], values: Sequence[float]) -> None:
+    """Hand on numbers with their places."""
+    receive(dict(zip(places, values, strict=True)))
 
 
 @dataclass
@@ -121,7 +127,11 @@ class ParameterNorms:
 
     def measure_grads(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
         """Measure the gradients as they are at this moment."""
-        found = [(place, parameter.grad) for place, parameter in enumerate(parameters) if parameter.grad is not None]
+        found = [
+            (place, parameter.grad)
+            for place, parameter in enumerate(parameters)
+            if parameter.grad is not None
+        ]
         places = [place for place, _ in found]
 
         def receive(numbers: dict[int, float]) -> None:
@@ -145,7 +155,7 @@ class ParameterNorms:
             shelf.norms(parcel, lambda norms: receive({small[index]: norm for index, norm in norms.items()}))
         for index, tensor in enumerate(tensors):
             if tensor.numel() > _SMALL:
-                parcel.put(row_norms(tensor.reshape(1, -1)), lambda values, at=index: receive({at: values[0]}))
+                parcel.put(row_norms(tensor.reshape(1, -1)), partial(_receive_at, receive, [index]))
 
     def _shelf(self, tensors: Sequence[Tensor]) -> Shelf:
         """A shelf for tensors of these shapes, kept while the shapes stay."""

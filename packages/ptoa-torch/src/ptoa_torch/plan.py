@@ -7,16 +7,19 @@ Parameters themselves are looked up anew for each frame, since wrappers replace 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ptoa_core.spec import Block, ModelSpec
 from torch import Tensor, nn
 
 from . import _compat
 from .matchers import classify_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ptoa_core.spec import Block, ModelSpec
 
 __all__ = ["Plan", "Target", "find_module", "make_plan", "unwrapped"]
 

@@ -17,12 +17,12 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
-
 from ptoa_core.frames import BlockHealth, HeadPattern, HealthFrame
+from torch import Tensor, nn
 
 from . import _compat
 from .attention import AttentionMode, attention_entropy, corner, multihead_probabilities
@@ -30,9 +30,11 @@ from .hooks import HookSet
 from .losses import loss_in_output
 from .meter import Meter, Parcel, Reading
 from .parameters import Norms, ParameterNorms, root_sum_square
-from .plan import Plan, Target
 from .steps import find_scaler, learning_rate
 from .timing import Stopwatch, clock
+
+if TYPE_CHECKING:
+    from .plan import Plan, Target
 
 __all__ = ["Frame", "Probe", "first_tensor"]
 
@@ -172,7 +174,9 @@ class Frame:
         return HealthFrame(
             self.step,
             round((self.ended - self.started) * 1000, 3),
-            math.fsum(losses) / len(losses) if losses and all(map(math.isfinite, losses)) else _unsound(losses),
+            math.fsum(losses) / len(losses)
+            if losses and all(map(math.isfinite, losses))
+            else _unsound(losses),
             [self._block(row) for row in range(len(self.rows))],
             valLoss=self.val_loss,
             lr=self.lr,
@@ -280,7 +284,9 @@ def _patterns(values: Sequence[float], size: int) -> list[HeadPattern]:
     if array("H", [1]).tobytes() == b"\x00\x01":
         numbers.byteswap()
     return [
-        HeadPattern(head, size, base64.b64encode(numbers[head * area : (head + 1) * area].tobytes()).decode("ascii"))
+        HeadPattern(
+            head, size, base64.b64encode(numbers[head * area : (head + 1) * area].tobytes()).decode("ascii")
+        )
         for head in range(len(values) // area)
     ]
 
@@ -365,9 +371,9 @@ class Probe:
         """Put the plan's hooks on the model."""
         for target in plan.targets if plan is not None else ():
             if target.takes_input:
-                self._hooks.before(target.module, lambda module, args, t=target: self._saw(t, module, args))
+                self._hooks.before(target.module, partial(self._saw, target))
             else:
-                self._hooks.after(target.module, lambda module, args, out, t=target: self._saw(t, module, out))
+                self._hooks.after(target.module, partial(self._saw, target))
         for module, row, heads in plan.attention if plan is not None else ():
             self._hooks.around(module, self._attend(module, row, heads))
 
@@ -414,7 +420,7 @@ class Probe:
         return output
 
     def _begin_forward(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Put the hooks on, if this forward is measured: the first of a step, and the one that was last before."""
+        """Put the hooks on for a step's first forward, and from as many on as the last frame had."""
         frame.forwards += 1
         measured = frame.forwards == 1 or frame.forwards >= self._expected
         if self.plan is None:
@@ -438,8 +444,9 @@ class Probe:
             self._hooks.remove()
         frame.put_number(loss_in_output(output), frame.found.append)
 
-    def _saw(self, target: Target, module: nn.Module, output: Any) -> None:
-        """A module was called."""
+    def _saw(self, target: Target, module: nn.Module, args: Any, output: Any = None) -> None:
+        """A module was called, or is about to be."""
+        output = args if target.takes_input else output
         frame = self.frame
         if frame is None or module is not target.module:
             return  # a replica of DataParallel has the hooks of its original
@@ -481,7 +488,7 @@ class Probe:
             self._await_grad(frame, index, row, tensor)
 
     def _ran_again(self, frame: Frame, target: Target, output: Any) -> None:
-        """A checkpointed block runs again in backward; its gradient arrives there if it ran without a graph."""
+        """A checkpointed block runs again in backward, where its gradient arrives if it had no graph."""
         row = frame.rows[target.rows[0]]
         tensor = first_tensor(output)
         if target.part == "act" and len(target.rows) == 1 and not row.awaited and tensor is not None:

@@ -16,7 +16,15 @@ import torch
 from ptoa_core.spec import BlockParams
 from torch import Tensor, nn
 
-from .matchers import activation_of, heads_of, is_mlp_name, kv_heads_of, set_activation
+from .functions import ACTIVATIONS
+from .matchers import (
+    activation_of,
+    attention_by_attributes,
+    heads_of,
+    is_mlp_name,
+    kv_heads_of,
+    set_activation,
+)
 from .nodes import Node, Nodes, has_bias, linear_sizes
 
 if TYPE_CHECKING:
@@ -271,17 +279,17 @@ class _Growth:
         if node.kind not in _CARRIERS and node.kind != "matmul":
             return None
         grown = {node}
-        reached = False
-        for _, value in node.reads:
-            maker = self._nodes.maker(value)
-            if maker is None or not (maker.live or maker.learned):
-                continue
+        makers = [
+            (value, maker) for _, value in node.reads if (maker := self._nodes.maker(value)) is not None
+        ]
+        # A table of positions is no stream, unless there is nothing else.
+        streams = [value for value, maker in makers if maker.live] or [v for v, m in makers if m.learned]
+        for value in streams:
             above = self.up(value, depth + 1)
             if above is None:
                 return None
             grown |= above
-            reached = True
-        return grown if reached else None
+        return grown if streams else None
 
 
 def _is_projection(node: Node) -> bool:
@@ -381,6 +389,9 @@ def _heads(core: _Core, call: Call | None, query_width: int | None) -> int | Non
     for _ in range(3):
         if told is None and at is not None and at.parent is not None:
             told, at = heads_of(at.module), at.parent
+    size = core.query.shape[-1] if core.query is not None and core.query.shape else None
+    if told is not None and size is not None and query_width == told * size:
+        return told
     if core.weights is not None and core.weights.shape is not None:
         shape = core.weights.shape
         return (
@@ -601,6 +612,27 @@ def find_attention(nodes: Nodes) -> list[Region]:
             if region is not None:
                 region.claim()
                 regions.append(region)
+    return regions + _told_attention(nodes)
+
+
+def _told_attention(nodes: Nodes) -> list[Region]:
+    """Attention that no core shows (linear, sparse or compiled kernels), told by the module's attributes."""
+    regions = []
+    for call in nodes.graph.calls:
+        if call.parent is None or not call.module._modules or call.start >= call.end:
+            continue
+        role = attention_by_attributes(call.module)
+        inside = nodes.inside(call) if role is not None else []
+        if role is None or not inside or inside[0].call is call:
+            continue
+        if any(node.region is not None or node.kind == "attention" for node in inside):
+            continue
+        core = _Core(inside[-1], set(inside), None, None, None, inside[-1])
+        projection = [] if inside[-1].kind == "linear" else _output_projection(nodes, core, role.params.d)
+        members = sorted({*inside, *projection}, key=lambda node: node.index)
+        region = Region("attention", members, role.params, call, members[-1])
+        region.claim()
+        regions.append(region)
     return regions
 
 
@@ -621,7 +653,7 @@ def activation_name(node: Node) -> str | None:
     """The activation that a node computes."""
     if node.params.variant or "activation" in node.params.extra:
         return node.params.variant or str(node.params.extra["activation"])
-    return node.name if node.kind == "activation" else None
+    return ACTIVATIONS.get(node.name, node.name) if node.kind == "activation" else None
 
 
 def _is_depthwise(node: Node) -> bool:
@@ -644,11 +676,8 @@ def _up_to_linear(nodes: Nodes, value: Value | None) -> list[Node] | None:
         chain.append(node)
         if node.kind == "linear":
             return chain
-        if (
-            node.kind != "regroup"
-            and not _is_depthwise(node)
-            and not (node.kind == "add" and parameter_only_rest(nodes, node))
-        ):
+        alone = node.kind in ("add", "arith") and parameter_only_rest(nodes, node)
+        if node.kind != "regroup" and not alone and not _is_depthwise(node):
             return None
         value = next((v for _, v in node.reads if (m := nodes.maker(v)) is not None and m.live), None)
     return None
@@ -672,13 +701,18 @@ class _Feed:
     gated: bool
 
 
-def _gate(nodes: Nodes, product: Node, after: list[Node]) -> list[Node] | None:
+_PARTS = frozenset({"chunk", "split", "tensor_split", "getitem", "narrow", "unbind", "select"})
+
+
+def _gate(nodes: Nodes, product: Node, after: list[Node], up: Node) -> list[Node] | None:
     """The nodes of a gate's other side, up to its linear; empty for ``x * f(x)``, None for something else."""
     carried = {id(value) for node in after for value in node.makes}
     other = next((value for _, value in product.reads if id(value) not in carried), None)
     if other is None or any(other is value for _, value in after[0].reads):
         return []
-    return _up_to_linear(nodes, other)
+    side = _up_to_linear(nodes, other)
+    whole = side is not None and side[-1] is up and not any(node.name in _PARTS for node in side)
+    return [] if whole else side
 
 
 def _down_to_linear(nodes: Nodes, act: Node, up: list[Node]) -> _Feed | None:
@@ -697,7 +731,7 @@ def _down_to_linear(nodes: Nodes, act: Node, up: list[Node]) -> _Feed | None:
         if node.kind == "linear":
             return _Feed(chain, up[-1], node, gated)
         if node.name == "mul" and not parameter_only_rest(nodes, node):
-            side = _gate(nodes, node, chain[len(up) : -1])
+            side = _gate(nodes, node, chain[len(up) : -1], up[-1])
             if side is None:
                 return None
             chain[-1:-1] = side
@@ -757,7 +791,9 @@ def find_mlps(nodes: Nodes) -> list[Region]:
     for act in nodes.all:
         if act.region is not None or not _is_activation(act):
             continue
-        up = _up_to_linear(nodes, next((v for _, v in act.reads if v.source != "param"), None))
+        up = _up_to_linear(
+            nodes, next((v for _, v in act.reads if (m := nodes.maker(v)) is not None and m.live), None)
+        )
         feed = _down_to_linear(nodes, act, up) if up else None
         if feed is None or any(node.region is not None for node in feed.nodes):
             continue
@@ -800,6 +836,10 @@ def _stacked_experts(experts: nn.Module) -> list[tuple[int, ...]]:
     return [tuple(p.shape) for p in experts.parameters(recurse=False) if p.ndim == 3]
 
 
+# A module with one of these submodules may be a mixture of experts.
+_EXPERT_PARTS = frozenset({"experts", "router", "gate"})
+
+
 def _expert_params(module: nn.Module, width: int | None) -> BlockParams | None:
     """What is known of a mixture of experts from its parts; None where they do not look like one."""
     experts: Any = getattr(module, "experts", None)
@@ -811,6 +851,9 @@ def _expert_params(module: nn.Module, width: int | None) -> BlockParams | None:
     elif isinstance(experts, nn.Module) and _stacked_experts(experts):
         shapes = _stacked_experts(experts)
         count, act_home = shapes[0][0], experts
+        sizes = [(shape[1], shape[2]) for shape in shapes]
+    elif len(shapes := [shape for child in module.children() for shape in _stacked_experts(child)]) > 1:
+        count, act_home = shapes[0][0], module
         sizes = [(shape[1], shape[2]) for shape in shapes]
     else:
         return None
@@ -861,7 +904,7 @@ def find_experts(nodes: Nodes) -> list[Region]:
     regions: list[Region] = []
     until = -1
     for call in nodes.graph.calls:
-        if call.start < until or call.parent is None or "experts" not in call.module._modules:
+        if call.start < until or call.parent is None or _EXPERT_PARTS.isdisjoint(call.module._modules.keys()):
             continue
         inside = [node for node in nodes.inside(call) if node.region is None]
         params = _expert_params(call.module, _stream_width(call, inside))

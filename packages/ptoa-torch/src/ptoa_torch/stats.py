@@ -11,14 +11,15 @@ vanishes. The quicker way for finite float32 tensors on the CPU is in ``meter``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
-
 from ptoa_core.frames import TensorStats
 from ptoa_core.protocol import HIST_BINS
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "EXACT_COLUMNS",
@@ -36,7 +37,9 @@ __all__ = [
 EXACT_COLUMNS = 8
 _ROW_LENGTH = 1 << 18
 _HALF = HIST_BINS // 2
-_SPARSE = frozenset((torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc))
+_SPARSE = frozenset(
+    (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+)
 
 
 class Moments(NamedTuple):
@@ -60,7 +63,14 @@ class Moments(NamedTuple):
         """The moments of ``total`` values from one row of `exact_rows`."""
         finite, largest, mean, deviation, nonzero, nan, _, saturated = row
         return cls(
-            total, int(finite), mean * largest, deviation * largest, largest, int(nonzero), int(nan), int(saturated)
+            total,
+            int(finite),
+            mean * largest,
+            deviation * largest,
+            largest,
+            int(nonzero),
+            int(nan),
+            int(saturated),
         )
 
     @classmethod
@@ -93,7 +103,9 @@ class Moments(NamedTuple):
         """How many values are infinite."""
         return self.total - self.finite - self.nan
 
-    def stats(self, hist: Sequence[float] | None = None, *, sat: bool = False, sample: int = 0) -> TensorStats:
+    def stats(
+        self, hist: Sequence[float] | None = None, *, sat: bool = False, sample: int = 0
+    ) -> TensorStats:
         """The numbers as they stand in a frame; None where there was no finite value."""
         known = self.finite > 0
         result = TensorStats(
@@ -231,7 +243,7 @@ def _pieces(flat: Tensor) -> Iterator[Tensor]:
         yield piece.to(exact).view(1, -1)
 
 
-def tensor_stats(t: Tensor, hist: bool = True, sat: str | None = None) -> TensorStats:
+def tensor_stats(t: Any, hist: bool = True, sat: str | None = None) -> TensorStats:
     """Mean, spread, largest magnitude and shares of one tensor's values, in their own unit.
 
     ``mean``, ``std`` (the population's), ``absMax`` and ``hist`` are over the finite values,

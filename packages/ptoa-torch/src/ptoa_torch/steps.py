@@ -8,14 +8,16 @@ where torch runs the hooks for both, and not the calls that accumulation or a lo
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from . import _compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
 
 __all__ = ["StepHooks", "find_scaler", "hooked_optimizer", "learning_rate"]
 
@@ -76,7 +78,9 @@ class StepHooks:
         self._before = before
         self._after = after
         # Only where a class of the optimizer overrides another's step can one step run the hooks twice.
-        overrides = sum("step" in vars(cls) for cls in type(optimizer).__mro__ if cls is not torch.optim.Optimizer)
+        overrides = sum(
+            "step" in vars(cls) for cls in type(optimizer).__mro__ if cls is not torch.optim.Optimizer
+        )
         self._may_nest = overrides > 1
         self._post = optimizer.register_step_post_hook(self._stepped)
         self._pre: Any = None

@@ -17,22 +17,17 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
-
 from ptoa_bridge import Bridge
 from ptoa_core.errors import PtoaWarning, SettingError
-from ptoa_core.frames import HealthFrame
 from ptoa_core.history import FrameHistory
 from ptoa_core.pump import FramePump
 from ptoa_core.runs import RunFile, default_run_path
 from ptoa_core.sinks import CallableSink, FrameSink
-from ptoa_core.spec import ModelSpec
 from ptoa_core.terminal import escape
+from torch import nn
 
 from . import _compat
 from .from_module import Analysis, analyze
@@ -44,6 +39,15 @@ from .probe import Frame, Probe
 from .stats import tensor_stats
 from .steps import StepHooks, hooked_optimizer
 from .timing import Stopwatch, clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from ptoa_core.frames import HealthFrame
+    from ptoa_core.spec import ModelSpec
 
 __all__ = ["Watch", "tensor_stats", "watch"]
 
@@ -272,7 +276,7 @@ class Watch:
             self.server.close()
         self._voice()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         """The watch itself."""
         return self
 
@@ -293,7 +297,8 @@ class Watch:
         """Close the watch that this model has already."""
         earlier = _ON_MODEL.get(self._root)
         if earlier is not None:
-            _note(f"{type(self._root).__name__} was being watched; that watch is closed and this one takes its place")
+            name = type(self._root).__name__
+            _note(f"{name} was being watched; that watch is closed and this one takes its place")
             earlier.close()
 
     def _start_bridge(self, lab_url: str | None, open_browser: bool) -> None:
@@ -302,7 +307,9 @@ class Watch:
             self.server = Bridge(lab_url=lab_url).start()
             self.server.announce(open_browser=open_browser)
         except OSError as error:
-            self._warn("bridge", f"no bridge could be started: {_text(error)}; training is watched without one")
+            self._warn(
+                "bridge", f"no bridge could be started: {_text(error)}; training is watched without one"
+            )
 
     def _read_at_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
         """The plan, from the first forward's arguments or from none where no forward was seen."""
@@ -337,7 +344,9 @@ class Watch:
                 self._warn("read", f"the model could not be read: {_text(error)}")
                 continue
             if given is not None:
-                given.bindings = {block: path for block, path in found.spec.bindings.items() if _has(given, block)}
+                given.bindings = {
+                    block: path for block, path in found.spec.bindings.items() if _has(given, block)
+                }
                 found.spec = given
             return found
         return None
@@ -420,7 +429,9 @@ class Watch:
         if loss is not None:
             value = loss_value(loss)
             if value is None:
-                self._warn("loss", f"a loss of type {type(loss).__name__} has no single value; it is left out")
+                self._warn(
+                    "loss", f"a loss of type {type(loss).__name__} has no single value; it is left out"
+                )
             frame.put_number(value, frame.given.append)
 
     def _settle(self) -> HealthFrame | None:
@@ -470,7 +481,9 @@ class Watch:
                 return
         self._given_val = loss_value(value)
         if self._given_val is None:
-            self._warn("val_loss", f"val_loss gave {type(value).__name__}, which has no single value; it is left out")
+            self._warn(
+                "val_loss", f"val_loss gave {type(value).__name__}, which has no single value; it is left out"
+            )
 
     # ── what is said ──────────────────────────────────────────────────────────
 
@@ -485,7 +498,7 @@ class Watch:
         """Say once that something of ours failed and stands aside."""
         self._warn(place, f"{place} is left out from here on: {_text(error)}")
 
-    def _sink_failed(self, sink: FrameSink | None, error: Exception) -> None:
+    def _sink_failed(self, sink: FrameSink | None, error: BaseException) -> None:
         """Remember what failed on the other thread; it is said at the next step."""
         name = "a frame" if sink is None else _sink_name(sink, self._run)
         self._complaints.append(f"{name} gets no more frames: {_text(error)}")
@@ -504,7 +517,7 @@ class Watch:
         try:
             warnings.warn(f"ptoa: {escape(text)}", PtoaWarning, stacklevel=2)
         except PtoaWarning as error:
-            print(error, file=sys.stderr)
+            sys.stderr.write(f"{error}\n")
 
     def _say_goodbye(self) -> None:
         """Print what the watch leaves behind."""
@@ -551,7 +564,9 @@ def watch(
 def _check(model: Any, every: Any, val_every: Any, val_loss: Any, sinks: Any) -> None:
     """Refuse what cannot be watched."""
     if not isinstance(model, nn.Module):
-        raise SettingError(f"model must be a torch.nn.Module, found {type(model).__name__}; pass the model itself")
+        raise SettingError(
+            f"model must be a torch.nn.Module, found {type(model).__name__}; pass the model itself"
+        )
     for name, number in (("every", every), ("val_every", val_every)):
         whole = isinstance(number, int) and not isinstance(number, bool) and number >= 1
         if not whole and not (name == "val_every" and number is None):
@@ -581,7 +596,8 @@ def _sink_name(sink: FrameSink, run: RunFile | None) -> str:
 def _note(text: str) -> None:
     """Print one line; where nothing can be printed, nothing is."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        print(f"ptoa: {text}", flush=True)
+        sys.stdout.write(f"ptoa: {text}\n")
+        sys.stdout.flush()
 
 
 _OPEN: weakref.WeakSet[Watch] = weakref.WeakSet()
