@@ -266,6 +266,32 @@ def test_a_new_watch_begins_without_the_frames_of_the_one_before(bridge, client,
     tab.close()
 
 
+def test_frames_that_were_still_queued_belong_to_the_watch_before(bridge, client, spec, tools):
+    for step in range(300):
+        bridge.push_health(tools.padded(step, 20_000))
+    bridge.begin(spec)
+    assert client.get("/health").json() == {"frames": []}
+
+
+def test_the_chosen_lab_may_read_and_another_may_not(spec, make_client):
+    with Bridge(spec, lab_url="https://lab.example.org:443/x/") as bridge:
+        client = make_client(bridge)
+        answer = client.get("/spec", {"Origin": "https://lab.example.org"})
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (
+            200,
+            "https://lab.example.org",
+        )
+        assert client.get("/spec", {"Origin": "https://lab.papertoanything.com"}).status == 200
+        assert client.get("/spec", {"Origin": "http://localhost:5180"}).status == 200
+        for other in ("https://lab.example.org:443", "http://lab.example.org", "https://example.org"):
+            assert client.get("/spec", {"Origin": other}).status == 403
+
+
+def test_a_bridge_with_its_own_page_trusts_no_empty_origin(make_client, spec):
+    with Bridge(spec, lab_url="local") as bridge:
+        assert make_client(bridge).get("/spec", {"Origin": ""}).status == 403
+
+
 def test_pushing_does_not_wait_for_tabs_or_encoding(bridge, client, tools):
     """The time of a push on the caller's thread does not grow with the frame: it is encoded elsewhere."""
     names = []

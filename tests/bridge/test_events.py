@@ -205,6 +205,30 @@ def test_a_restart_forgets_frames_and_trace_but_no_spec():
     assert read(sent.log.new_tab(1)) == RETRY + b'event: hello\ndata: <"n">\n\n' + sent.wire[5]
 
 
+def test_a_restart_forgets_the_trace_that_a_resumed_tab_had_still_to_get():
+    sent = Sent()
+    for step in range(3):
+        sent.health(step)
+    sent.trace(3)
+    tab = sent.log.new_tab(0)
+    assert next(tab) == RETRY
+    sent.history.clear()
+    sent.log.restart([tab])
+    sent.health(0)
+    assert read(tab) == sent.wire[-1]
+
+
+def test_what_was_sent_whole_waits_no_longer():
+    sent = Sent()
+    tab = sent.log.new_tab(None)
+    for step in range(3):
+        sent.health(step, pad=10_000)
+    assert 20_000 < sent.log.behind(tab) < 20_200
+    for _ in range(5):  # retry, one event of three pieces, the first piece of the next
+        next(tab)
+    assert 10_000 < sent.log.behind(tab) < 10_100
+
+
 def test_what_waits_is_counted_beyond_the_newest_event():
     sent = Sent()
     sent.health(0, pad=5000)

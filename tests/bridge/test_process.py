@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import time
 from typing import ClassVar
 
@@ -102,6 +103,20 @@ class TestSigterm:
         one = script(START + f"F = {{'step': 1, 't': 0, 'loss': None, 'blocks': []}}\n{busy}")
         tab = one.client().tab()
         assert tab.next()[0] == "hello"
+        one.process.send_signal(signal.SIGTERM)
+        assert tab.names(until="bye", timeout=8)[-1:] == ["bye"]
+        assert one.end() == (-signal.SIGTERM, "")
+        tab.close()
+
+    def test_tabs_are_told_even_when_the_bridge_cannot_be_closed_in_full(self, script):
+        """As when the main thread was interrupted while it held the lock of the queue of frames."""
+        one = script(
+            START + "bridge.push_health({'step': 1, 't': 0, 'loss': None, 'blocks': []})\n"
+            "bridge._pump.close = lambda timeout: threading.Event().wait()\n"
+            "print('stuck', flush=True)\ntime.sleep(60)"
+        )
+        tab = one.client().tab()
+        assert one.line() == "stuck"
         one.process.send_signal(signal.SIGTERM)
         assert tab.names(until="bye", timeout=8)[-1:] == ["bye"]
         assert one.end() == (-signal.SIGTERM, "")
@@ -345,6 +360,7 @@ def test_a_client_that_goes_does_not_end_a_process_with_the_default_sigpipe(scri
         sock = client.connect(rcvbuf=4096)
         sock.sendall(client.head(f"/health?token={client.token}"))
         sock.recv(10)
+        sock.shutdown(socket.SHUT_WR)  # after this end, a reset makes the next send a broken pipe
         tools.reset(sock)
     one.tell()
     assert client.get("/spec").status == 200

@@ -154,6 +154,24 @@ def test_texts_that_cross_the_pieces_of_the_scan_hide_nothing(size, filler):
         assert len(loads(closed)[0]) >= size // len(filler)
 
 
+@pytest.mark.parametrize("shift", range(-4, 3))
+@pytest.mark.parametrize("backslashes", range(1, 5))
+def test_escape_on_the_border_of_two_pieces_is_not_lost(shift, backslashes):
+    start = b'["' + b"a" * ((1 << 18) + shift - 2)
+    inside = start + b"\\" * (2 * backslashes - 1) + b'"' + b"[" * 100 + b'"]'
+    assert loads(inside)[0].endswith("[" * 100)
+    outside = start + b"\\" * (2 * backslashes) + b'",' + b"[" * 100 + b"]" * 100 + b"]"
+    with pytest.raises(JsonError, match="nested more than 64 deep"):
+        loads(outside)
+
+
+def test_depth_goes_on_from_piece_to_piece():
+    text = b"[" * 40 + b'"' + b"a" * (1 << 19) + b'",' + b"[" * 30 + b"]" * 70
+    with pytest.raises(JsonError, match="nested more than 64 deep"):
+        loads(text)
+    assert loads(text[6:-6])[0]
+
+
 JSON_VALUES = st.recursive(
     st.none()
     | st.booleans()

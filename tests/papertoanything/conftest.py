@@ -67,6 +67,7 @@ def child_env(**changes):
         "NO_COLOR",
         "COLUMNS",
         "PYTHONIOENCODING",
+        "PYTHONUNBUFFERED",
         "SSH_CONNECTION",
     }
     env = {key: value for key, value in os.environ.items() if key not in drop}

@@ -18,6 +18,7 @@ COMMAND = [sys.executable, "-m", "papertoanything"]
 def shell(line, cwd, **env):
     """Run a line of shell in which `$PTOA` is the command."""
     environment = {**os.environ, "PTOA": " ".join(COMMAND), "PTA_NO_BROWSER": "1", **env}
+    environment.pop("PYTHONUNBUFFERED", None)  # what is still buffered at the end is half of the trouble
     return subprocess.run(
         ["bash", "-c", line], capture_output=True, text=True, cwd=cwd, env=environment, timeout=60
     )

@@ -11,7 +11,8 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def names_in_all(tree):
     """What `__all__` lists, or None."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if "__all__" in [getattr(target, "id", "") for target in targets]:
             return ast.literal_eval(node.value)
     return None
 

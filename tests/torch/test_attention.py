@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from torch.nn import functional as F
+
 import torch
 from ptoa_torch import attention
 from ptoa_torch.attention import (
@@ -16,7 +18,6 @@ from ptoa_torch.attention import (
     sample_of,
 )
 from torch import nn
-from torch.nn import functional as F
 
 
 def made(*shape: int, seed: int = 0) -> torch.Tensor:

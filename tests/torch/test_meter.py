@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 import torch
 from ptoa_torch.meter import HISTOGRAM_VALUES, Meter, Parcel, row_norms
 from ptoa_torch.stats import tensor_stats
@@ -54,7 +55,11 @@ def test_a_frame_gives_the_same_statistics_as_tensor_stats(tensor, quick, monkey
     assert stats.mean == pytest.approx(exact.mean, abs=3e-7 * scale)
     assert stats.std == (None if exact.std is None else pytest.approx(exact.std, rel=5e-6))
     assert stats.absMax == exact.absMax
-    assert (stats.zeroFrac, stats.nanCount, stats.infCount) == (exact.zeroFrac, exact.nanCount, exact.infCount)
+    assert (stats.zeroFrac, stats.nanCount, stats.infCount) == (
+        exact.zeroFrac,
+        exact.nanCount,
+        exact.infCount,
+    )
     if not stats.extra:
         assert stats.hist == exact.hist
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import copy
+import gc
 import math
+import weakref
 from array import array
 
 import pytest
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
 import torch
 from ptoa_core.errors import PtoaWarning
 from ptoa_torch.stats import tensor_stats
 from ptoa_torch.watch import watch
 from torch import nn
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 LR = 0.1
 
@@ -172,16 +175,18 @@ def test_a_loss_is_taken_in_every_shape(given, loss):
         assert watching.frames[0].loss == loss
 
 
-@pytest.mark.parametrize("given", [torch.ones(3), "low", {"a": 1, "b": 2}, object()], ids=["vector", "text", "two", "object"])
+@pytest.mark.parametrize(
+    "given", [torch.ones(3), "low", {"a": 1, "b": 2}, object()], ids=["vector", "text", "two", "object"]
+)
 def test_what_is_no_loss_is_left_out_and_named_once(given):
     model = small()
     optimizer = sgd(model)
     with started(model, optimizer) as watching:
-        with pytest.warns(PtoaWarning, match="no single value") as caught:
-            for _ in range(2):
-                train(model, optimizer)
-                watching.step(given)
-        assert len(caught) == 1
+        train(model, optimizer)
+        with pytest.warns(PtoaWarning, match="no single value"):
+            watching.step(given)
+        train(model, optimizer)
+        watching.step(given)  # a second warning would be an error
         assert watching.frames[0].loss is None
 
 
@@ -195,7 +200,9 @@ class WithLoss(nn.Module):
     def forward(self, x):
         y = self.fc(x)
         loss = y.pow(2).mean()
-        return {"tuple": (y, loss), "dict": {"loss": loss, "logits": y}, "loss": loss, "none": (y, None)}[self.how]
+        return {"tuple": (y, loss), "dict": {"loss": loss, "logits": y}, "loss": loss, "none": (y, None)}[
+            self.how
+        ]
 
 
 @pytest.mark.parametrize("how", ["tuple", "dict", "loss"])
@@ -229,21 +236,17 @@ def test_a_model_that_returns_no_loss_leaves_it_unknown():
 
 
 def test_the_graph_of_a_loss_is_not_kept():
-    import gc
-    import weakref
-
     model = small()
     optimizer = sgd(model)
     with started(model, optimizer, every=2) as watching:
         for step in range(2):
-            loss = model(batch(step)).pow(2).mean()
-            graph = weakref.ref(loss.grad_fn)
-            loss.backward()
-            optimizer.step()
+            output = model(batch(step))
+            saved = weakref.ref(output)  # the graph of the square keeps it
+            loss = output.pow(2).mean()
             watching.step(loss)
-            del loss
+            del loss, output
             gc.collect()
-            assert graph() is None
+            assert saved() is None
 
 
 # ── steps ────────────────────────────────────────────────────────────────────
@@ -383,11 +386,15 @@ def scaler_of(scale: float, **options):
     return torch.amp.GradScaler("cpu", init_scale=scale, **options)
 
 
-@pytest.mark.parametrize("make", [
-    lambda m: torch.optim.Adam(m.parameters(), lr=LR),
-    lambda m: torch.optim.Adam(m.parameters(), lr=LR, fused=True),
-    sgd,
-], ids=["adam", "fused-adam", "sgd"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m: torch.optim.Adam(m.parameters(), lr=LR),
+        lambda m: torch.optim.Adam(m.parameters(), lr=LR, fused=True),
+        sgd,
+    ],
+    ids=["adam", "fused-adam", "sgd"],
+)
 @pytest.mark.parametrize("clip", [False, True], ids=["plain", "clipped"])
 def test_gradients_under_a_loss_scaler_are_those_of_a_run_without(make, clip):
     model, scaler = small(), scaler_of(1024.0)
@@ -409,7 +416,9 @@ def test_gradients_under_a_loss_scaler_are_those_of_a_run_without(make, clip):
         scaler.update()
         frame = watching.step()
     assert frame.gradNorm == pytest.approx(norm(p.grad for p in plain.parameters()), rel=1e-5)
-    assert frame.blocks[0].weightGradNorm == pytest.approx(norm(p.grad for p in plain[0].parameters()), rel=1e-5)
+    assert frame.blocks[0].weightGradNorm == pytest.approx(
+        norm(p.grad for p in plain[0].parameters()), rel=1e-5
+    )
     assert frame.blocks[2].grad.absMax == pytest.approx(arriving[0].abs().max().item(), rel=1e-5)
 
 
@@ -603,16 +612,20 @@ class Heads(nn.Module):
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def probs(self, x):
-        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        q, k, v = (
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1)
+        )
         mask = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
-        return q, k, v, torch.softmax((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).masked_fill(mask, -math.inf), -1)
+        return (
+            q,
+            k,
+            v,
+            torch.softmax((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).masked_fill(mask, -math.inf), -1),
+        )
 
     def forward(self, x):
         q, k, v, probs = self.probs(x)
-        if self.how == "sdpa":
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            y = probs @ v
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True) if self.how == "sdpa" else probs @ v
         return self.proj(y.transpose(1, 2).flatten(2))
 
 
@@ -663,22 +676,14 @@ def test_an_mlp_shows_its_inner_activation():
 # ── NaN and Inf ──────────────────────────────────────────────────────────────
 
 
-class Spoils(nn.Module):
-    def __init__(self, value):
-        super().__init__()
-        self.value = value
-
-    def forward(self, x):
-        return x * self.value
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf], ids=["nan", "inf"])
-def test_the_first_block_that_makes_nan_or_inf_is_named_once(value):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 8), Spoils(value), nn.Linear(8, 1))
+def test_the_first_block_that_makes_nan_or_inf_is_named_once():
+    model = small()
+    with torch.no_grad():
+        model[0].weight.fill_(3e38)  # finite, unlike what comes of it
     optimizer = sgd(model)
     with started(model, optimizer) as watching:
-        with pytest.warns(PtoaWarning, match=r"step 0: the output of block g0 \(1\) is the first to hold") as caught:
+        first = r"step 0: the output of block l0 \(0\) is the first to hold"
+        with pytest.warns(PtoaWarning, match=first) as caught:
             train(model, optimizer, watching, steps=3)
         assert len(caught) == 1
         assert watching.frames[0].loss is None
@@ -705,7 +710,10 @@ def test_what_was_not_finite_before_is_no_ones_fault(spoil, text):
 def test_a_gradient_that_is_not_finite_is_named():
     model = small()
     optimizer = sgd(model)
-    with started(model, optimizer) as watching, pytest.warns(PtoaWarning, match=r"gradient arriving at block l1"):
+    with (
+        started(model, optimizer) as watching,
+        pytest.warns(PtoaWarning, match=r"gradient arriving at block l1"),
+    ):
         train(model, optimizer, watching, loss_of=lambda _: (model(batch()) * 0).abs().sqrt().sum())
 
 

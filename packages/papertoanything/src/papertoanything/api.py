@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ptoa_core.frames import TraceFrame
     from ptoa_torch import Watch
 
-__all__ = ["as_spec", "capture", "from_module", "load", "save", "serve", "watch"]
+__all__ = ["as_spec", "capture", "from_module", "is_module", "load", "save", "serve", "watch"]
 
 
 def as_spec(obj: Any, example_input: Any = None) -> ModelSpec:

@@ -468,7 +468,8 @@ class Bridge:
             if log is None:
                 return
             action = partial(log.add_health, seq, frame.step, frame.text)
-        if server is not None:
+        # After the end nobody empties the server's list of actions.
+        if server is not None and not self._closed.is_set():
             server.call(action)
 
     def _settled(self) -> Callable[[], bool]:

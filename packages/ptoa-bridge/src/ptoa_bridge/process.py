@@ -26,7 +26,7 @@ from .server import making_sockets
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["discharge", "enlist"]
+__all__ = ["Closable", "discharge", "enlist"]
 
 _SIGNAL_SECONDS = 1.0
 

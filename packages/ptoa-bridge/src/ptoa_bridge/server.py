@@ -44,7 +44,20 @@ if TYPE_CHECKING:
     from .http import Request
     from .routes import Answer
 
-__all__ = ["Places", "Responder", "Server", "making_sockets", "places_for"]
+__all__ = [
+    "CLOSING_SECONDS",
+    "HEAD_SECONDS",
+    "KEEP_ALIVE_SECONDS",
+    "LATE_SECONDS",
+    "MAX_BEHIND_BYTES",
+    "READY_SECONDS",
+    "STALL_SECONDS",
+    "Places",
+    "Responder",
+    "Server",
+    "making_sockets",
+    "places_for",
+]
 
 HEAD_SECONDS = 8.0
 CLOSING_SECONDS = 2.0

@@ -22,7 +22,7 @@ from .errors import PtoaWarning
 from .frames import HealthFrame
 from .sinks import FrameSink
 
-__all__ = ["FramePump"]
+__all__ = ["FramePump", "OnError"]
 
 _Frame = HealthFrame | EncodedFrame | Mapping[str, Any]
 # A frame with its weight, a mark to set once everything before it is given, or the end.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "compiled_inside",
@@ -141,19 +141,19 @@ def wait_for(done: Any) -> None:
         done.synchronize()
 
 
-def is_compiling() -> bool:
-    """Whether this line is being traced by the compiler; a constant to it, so no guard is added."""
-    return (
-        torch.compiler.is_compiling()
-        if hasattr(torch.compiler, "is_compiling")
-        else torch._dynamo.is_compiling()
-    )
+# Whether a line is being traced by the compiler: a constant to it, so that no guard is added.
+is_compiling: Callable[[], bool] = (
+    torch.compiler.is_compiling
+    if hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling")
+    else torch._dynamo.is_compiling
+)
+
+_backward_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
 
 def in_backward() -> bool:
     """Whether a backward pass is running on this thread; False where torch does not say."""
-    task = getattr(torch._C, "_current_graph_task_id", None)
-    return task is not None and task() != -1
+    return _backward_task() != -1
 
 
 def is_capturing() -> bool:

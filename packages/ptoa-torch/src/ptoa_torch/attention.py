@@ -25,6 +25,7 @@ __all__ = [
     "ENTROPY_VALUES",
     "MAX_VALUES",
     "AttentionMode",
+    "Show",
     "attention_entropy",
     "corner",
     "multihead_probabilities",

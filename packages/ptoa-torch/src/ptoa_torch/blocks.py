@@ -26,7 +26,7 @@ from .regions import Region, activation_name, common_call, find_attention, find_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Drawing", "draw"]
+__all__ = ["Drawing", "Unit", "draw"]
 
 _LETTERS = {
     "tokens": "t", "input": "i", "embedding": "e", "posenc": "p", "attention": "a", "mlp": "m", "norm": "n",

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from .functions import METADATA, METADATA_ARGUMENTS
 
-__all__ = ["Call", "Graph", "GraphBuilder", "Op", "Value", "flatten"]
+__all__ = ["Call", "Graph", "GraphBuilder", "Op", "Value", "describe_tensor", "flatten"]
 
 _MAX_DEPTH = 8
 _MAX_LEAVES = 20_000

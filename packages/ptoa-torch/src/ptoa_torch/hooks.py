@@ -23,7 +23,7 @@ from . import _compat
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["ForwardWrap", "Hook", "HookSet", "nothing"]
+__all__ = ["ForwardWrap", "Hook", "HookSet", "React", "nothing"]
 
 React = Callable[..., object]
 
@@ -68,6 +68,7 @@ class ForwardWrap:
         around: Called as ``around(forward, args, kwargs)``; returns what forward returned.
 
     Example:
+        >>> from torch import nn
         >>> layer = nn.Identity()
         >>> wrap = ForwardWrap(layer, lambda forward, args, kwargs: forward(*args, **kwargs) + 1)
         >>> layer(1), wrap.remove(), layer(1), "forward" in vars(layer)
@@ -113,10 +114,27 @@ class ForwardWrap:
         return getattr, (self._module, "forward")
 
 
+class _Placed:
+    """A hook in a module's own table: torch's handles would cost more than all that the hook measures."""
+
+    __slots__ = ("_hook", "_table")
+
+    def __init__(self, table: dict[Any, Any], hook: Hook) -> None:
+        """Put the hook in, under itself as its key."""
+        self._table = table
+        self._hook = hook
+        table[hook] = hook
+
+    def remove(self) -> None:
+        """Take the hook out."""
+        self._table.pop(self._hook, None)
+
+
 class HookSet:
     """Hooks and wraps of one frame step, removed together.
 
     Example:
+        >>> from torch import nn
         >>> layer, hooks = nn.Linear(1, 1), HookSet()
         >>> hooks.after(layer, print)
         >>> hooks.remove()
@@ -130,11 +148,11 @@ class HookSet:
 
     def before(self, module: nn.Module, react: React) -> None:
         """Call ``react(module, args)`` before each call of the module."""
-        self._handles.append(module.register_forward_pre_hook(Hook(react)))
+        self._handles.append(_Placed(module._forward_pre_hooks, Hook(react)))
 
     def after(self, module: nn.Module, react: React) -> None:
         """Call ``react(module, args, output)`` after each call of the module."""
-        self._handles.append(module.register_forward_hook(Hook(react)))
+        self._handles.append(_Placed(module._forward_hooks, Hook(react)))
 
     def around(self, module: nn.Module, around: Callable[..., Any]) -> None:
         """Call ``around(forward, args, kwargs)`` in the place of the module's forward."""
@@ -144,10 +162,6 @@ class HookSet:
         """Take everything off, the last first."""
         while self._handles:
             self._handles.pop().remove()
-
-    def leave(self) -> None:
-        """Forget the hooks without taking them off: a compiled graph expects them in their place."""
-        self._handles = []
 
     def __bool__(self) -> bool:
         """Whether any is in place."""

@@ -32,7 +32,7 @@ from .stats import Moments, exact_rows, flat_view, histogram_rows, saturated_row
 if TYPE_CHECKING:
     from ptoa_core.frames import TensorStats
 
-__all__ = ["HISTOGRAM_VALUES", "Meter", "Parcel", "Reading", "row_norms"]
+__all__ = ["HISTOGRAM_VALUES", "Meter", "Parcel", "Reading", "Receive", "row_norms"]
 
 HISTOGRAM_VALUES = 2048
 _PIECE = 1 << 18  # 1 MiB of float32: stays in a core's cache over several passes
@@ -64,7 +64,7 @@ class Parcel:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._waiting: dict[torch.device, list[tuple[Tensor, Receive]]] = {}
+        self._waiting: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Receive]]] = {}
         self._copies: list[tuple[Tensor, object, list[tuple[int, Receive]]]] = []
 
     @property
@@ -75,23 +75,23 @@ class Parcel:
     @property
     def on_host(self) -> bool:
         """Whether everything lies on the CPU, so that opening waits for nothing."""
-        return all(device.type == "cpu" for device in self._waiting)
+        return all(device.type == "cpu" for device, _ in self._waiting)
 
     def put(self, numbers: Tensor, receive: Receive) -> None:
         """Have ``receive`` called with the numbers, flat, when the parcel is opened."""
-        self._waiting.setdefault(numbers.device, []).append((numbers, receive))
+        kind = numbers.device, _travels_as(numbers)
+        self._waiting.setdefault(kind, []).append((numbers, receive))
 
     def seal(self) -> None:
         """Start one copy for each device that numbers wait on."""
-        for device, waiting in self._waiting.items():
-            dtype = torch.float32 if device.type == "mps" else torch.float64
+        for (_, dtype), waiting in self._waiting.items():
             flat = torch.cat([numbers.reshape(-1).to(dtype) for numbers, _ in waiting])
             sizes = [(numbers.numel(), receive) for numbers, receive in waiting]
             self._copies.append((*_compat.copy_to_host(flat), sizes))
         self._waiting = {}
 
     def open(self) -> None:
-        """Wait for the copies and hand each its numbers, in the order in which they were put."""
+        """Wait for the copies and hand the numbers out."""
         copies, self._copies = self._copies, []
         for host, done, sizes in copies:
             _compat.wait_for(done)
@@ -358,6 +358,13 @@ def _count_quickly(rows: Tensor, largest: Tensor) -> Tensor:
     counts = torch.bincount(place.view(-1), minlength=rows.shape[0] * per_row).view(-1, per_row)
     counts[:, HIST_BINS - 1] += counts[:, HIST_BINS]  # the largest value itself
     return counts[:, :HIST_BINS]
+
+
+def _travels_as(numbers: Tensor) -> torch.dtype:
+    """The type of a copy: one for all numbers of a device; on the CPU counts stay whole numbers."""
+    if numbers.device.type == "cpu" and not numbers.is_floating_point():
+        return torch.int64
+    return torch.float32 if numbers.device.type == "mps" else torch.float64
 
 
 def _stride(count: int, last: int) -> int:

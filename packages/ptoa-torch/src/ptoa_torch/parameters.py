@@ -19,10 +19,11 @@ from . import _compat
 from .meter import Parcel, row_norms
 from .stats import to_real, wide_type
 
-__all__ = ["Norms", "ParameterNorms", "Shelf", "root_sum_square"]
+__all__ = ["Norms", "ParameterNorms", "Receive", "Shelf", "root_sum_square"]
 
 _SMALL = 1 << 16
 _MAX_SHELVES = 4
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
 Receive = Callable[[dict[int, float]], object]
 _Key = tuple[torch.Size, torch.dtype, torch.device]
 
@@ -39,6 +40,8 @@ def root_sum_square(norms: Iterable[float]) -> float:
 
 def _local(tensor: Tensor) -> Tensor:
     """A parameter's values on this process as real numbers, as stored: no copy for usual ones."""
+    if type(tensor) in _PLAIN and tensor.layout == torch.strided and not tensor.is_complex():
+        return tensor  # measured without gradients, so nothing has to be cut
     tensor = _compat.local_tensor(tensor.detach())
     if tensor.layout != torch.strided:
         # Entries of one index are summed first: the norm of the parts is not the norm of the sum.

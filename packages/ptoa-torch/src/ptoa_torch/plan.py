@@ -17,7 +17,7 @@ from . import _compat
 from .matchers import classify_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ptoa_core.spec import Block, ModelSpec
 
@@ -57,6 +57,7 @@ class Plan:
         attention: Modules whose probabilities are looked at, their row and number of heads.
         holders: For each row the modules whose own parameters are the block's.
         missing: For each row, the parts that cannot be had and why.
+        everything: Every module that holds parameters.
     """
 
     ids: list[str] = field(default_factory=list)
@@ -72,21 +73,15 @@ class Plan:
 
         A tied parameter belongs to the first block that holds it.
         """
-        found: dict[int, tuple[Tensor, int]] = {}
-        for row, modules in enumerate(self.holders):
-            for parameter in _own_parameters(modules):
-                found.setdefault(id(parameter), (parameter, row))
-        for parameter in _own_parameters(self.everything):
-            found.setdefault(id(parameter), (parameter, -1))
-        return [parameter for parameter, _ in found.values()], [row for _, row in found.values()]
-
-
-def _own_parameters(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
-    """Parameters that the modules hold themselves, as they are now."""
-    for module in modules:
-        for parameter in module._parameters.values():
-            if parameter is not None and not _compat.is_uninitialized(parameter):
-                yield parameter
+        found: dict[Tensor, int] = {}
+        for row, modules in enumerate((*self.holders, self.everything)):
+            for module in modules:
+                for parameter in module._parameters.values():
+                    if parameter is not None and parameter not in found:
+                        found[parameter] = row
+        outside = len(self.holders)
+        ready = {p: row for p, row in found.items() if not _compat.is_uninitialized(p)}
+        return list(ready), [-1 if row == outside else row for row in ready.values()]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -143,7 +138,7 @@ def make_plan(
         >>> make_plan(net, from_module(net), {}).ids
         ['l0', 'f0']
     """
-    plan = Plan(everything=list(root.modules()))
+    plan = Plan(everything=[module for module in root.modules() if module._parameters])
     by_module: dict[int, Target] = {}
     for block in spec.blocks:
         facts = aux.get(block.id, {})

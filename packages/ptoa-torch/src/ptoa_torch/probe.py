@@ -11,35 +11,31 @@ Nothing here raises into the training step: what fails says so once and stands a
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import math
-from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from ptoa_core.frames import BlockHealth, HeadPattern, HealthFrame
 from torch import Tensor, nn
 
 from . import _compat
 from .attention import AttentionMode, attention_entropy, corner, multihead_probabilities
 from .hooks import HookSet
 from .losses import loss_in_output
-from .meter import Meter, Parcel, Reading
-from .parameters import Norms, ParameterNorms, root_sum_square
+from .meter import Meter
+from .parameters import ParameterNorms
 from .steps import find_scaler, learning_rate
-from .timing import Stopwatch, clock
+from .timing import clock
 
 if TYPE_CHECKING:
+    from .frame import Frame, Row
     from .plan import Plan, Target
 
-__all__ = ["Frame", "Probe", "first_tensor"]
+__all__ = ["Probe", "first_tensor"]
 
 _MAX_DEPTH = 4
-_NEVER = "did not run in this step"
 
 
 def first_tensor(output: Any, depth: int = _MAX_DEPTH) -> Tensor | None:
@@ -67,230 +63,6 @@ def _members(output: Any) -> Iterator[Any]:
         yield from (getattr(output, field.name, None) for field in fields(output))
 
 
-class _Row:
-    """What one block gave in one step."""
-
-    __slots__ = (
-        "act",
-        "awaited",
-        "calls",
-        "entropy",
-        "grad",
-        "grads",
-        "hidden",
-        "missing",
-        "pattern",
-        "sample",
-        "size",
-    )
-
-    def __init__(self, missing: Mapping[str, str]) -> None:
-        """Start with what is known to be missing."""
-        self.act: Reading | None = None
-        self.grad: Reading | None = None
-        self.hidden: Reading | None = None
-        self.entropy: Sequence[float] | None = None
-        self.pattern: Sequence[float] | None = None
-        self.sample = self.size = self.calls = self.grads = 0
-        self.awaited = False
-        self.missing = dict(missing)
-
-
-class Frame:
-    """The measurement of one step.
-
-    Attributes:
-        step: The step's number.
-        parcel: The numbers that are still on a device.
-        losses: What was given or found, in order.
-    """
-
-    def __init__(self, step: int, started: float, plan: Plan, stopwatch: Stopwatch) -> None:
-        """Start without numbers."""
-        self.step = step
-        self.started = started
-        self.plan = plan
-        self.parcel = Parcel()
-        self.stopwatch = stopwatch
-        self.rows: list[_Row] = []
-        self.order: list[tuple[int, str, Reading]] = []
-        self.inputs: list[Reading] = []
-        self.forwards = 0
-        self.given: list[float] = []
-        self.found: list[float] = []
-        self.val_loss: float | None = None
-        self.lr: float | None = None
-        self.scale = 1.0
-        self.weights_scaled = False
-        self.skipped = False
-        self.notes: dict[str, Any] = {}
-        self.owners: list[int] = []
-        self.frozen: list[bool] = []
-        self.norms = Norms()
-        self.places: list[list[int]] = []
-        self.ended = started
-        self.forget()
-
-    def forget(self) -> None:
-        """Drop what a forward gave, when another one of the same step is measured in its place."""
-        self.rows = [_Row(missing) for missing in self.plan.missing]
-        self.order = []
-        self.inputs = []
-        self.found = []
-        self.calls: dict[int, int] = {}
-        self.without_grad = False
-
-    def put_number(self, value: float | Tensor | None, into: Callable[[float], object]) -> None:
-        """Have ``into`` called with a number, at once or when it has arrived."""
-        if isinstance(value, Tensor):
-            self.parcel.put(value, lambda values: into(values[0]))
-        elif value is not None:
-            into(value)
-
-    def set(self, name: str) -> Callable[[float], object]:
-        """A function that sets one attribute."""
-        return lambda value: setattr(self, name, value)
-
-    # ── the frame, when its numbers have arrived ──────────────────────────────
-
-    def build(self) -> HealthFrame:
-        """Wait for the numbers and put the frame together."""
-        self.parcel.seal()
-        self.parcel.open()
-        losses = self.given or self.found
-        if len(losses) > 1:
-            self.notes["lossCount"] = len(losses)
-        if self.forwards > 1:
-            self.notes["forwards"] = self.forwards
-        if self.skipped:
-            self.notes["skipped"] = True
-        self.places = [[] for _ in self.rows]
-        for place, row in enumerate(self.owners):
-            if row >= 0:
-                self.places[row].append(place)
-        if self.weights_scaled:
-            self.norms.grad = {place: norm / self.scale for place, norm in self.norms.grad.items()}
-        norms = list(self.norms.grad.values())
-        return HealthFrame(
-            self.step,
-            round((self.ended - self.started) * 1000, 3),
-            math.fsum(losses) / len(losses)
-            if losses and all(map(math.isfinite, losses))
-            else _unsound(losses),
-            [self._block(row) for row in range(len(self.rows))],
-            valLoss=self.val_loss,
-            lr=self.lr,
-            gradNorm=root_sum_square(norms) if norms else None,
-            timing=self.stopwatch.milliseconds() or None,
-            memory=torch.cuda.memory_allocated() if torch.cuda.is_initialized() else None,
-            extra=dict(self.notes),
-        )
-
-    def _block(self, index: int) -> BlockHealth:
-        """The row of one block."""
-        row = self.rows[index]
-        places = self.places[index]
-        block = BlockHealth(
-            self.plan.ids[index],
-            None if row.act is None else row.act.stats(),
-            None if row.grad is None else row.grad.stats(self.scale),
-            *self._norms(places, row),
-            headEntropy=None if row.entropy is None else list(row.entropy),
-            headPattern=None if row.pattern is None else _patterns(row.pattern, row.size),
-            hidden=None if row.hidden is None else row.hidden.stats(),
-        )
-        if row.act is None:
-            row.missing.setdefault("act", _NEVER)
-        elif row.grad is None:
-            row.missing.setdefault("grad", "no gradient arrived")
-        block.extra = {
-            key: value
-            for key, value in (
-                ("calls", row.calls if row.calls > 1 else 0),
-                ("backwards", row.grads if row.grads > 1 else 0),
-                ("entropySample", row.sample),
-                ("missing", row.missing),
-            )
-            if value
-        }
-        return block
-
-    def _norms(self, places: list[int], row: _Row) -> tuple[float | None, float | None, float | None]:
-        """Weight norm, norm of its gradient, and update ratio of a block."""
-        weights, grads, updates = self.norms.weight, self.norms.grad, self.norms.update
-        if not places:
-            return None, None, None
-        if all(self.frozen[place] for place in places):
-            row.missing.setdefault("weightGradNorm", "frozen")
-        found = [grads[place] for place in places if place in grads]
-        if not found:
-            row.missing.setdefault("weightGradNorm", "no gradient at the step")
-        size = root_sum_square(weights[place] for place in places) if places[0] in weights else None
-        moved = root_sum_square(updates[place] for place in places) if places[0] in updates else None
-        ratio = moved / size if moved is not None and size and not self.skipped else None
-        return size, root_sum_square(found) if found else None, ratio
-
-    def first_unsound(self) -> str | None:
-        """Where NaN or Inf first came up, in words; None where all is finite."""
-        for row, part, reading in self.order:
-            moments = reading.moments
-            if moments.finite < moments.total and part != "grad":
-                return self._producer(row, part, moments.nan)
-        for row, part, reading in self.order:
-            moments = reading.moments
-            if moments.finite < moments.total and part == "grad":
-                return f"the gradient arriving at block {self._name(row)} holds {_kind(moments.nan)}"
-        for place, norm in self.norms.grad.items():
-            if not math.isfinite(norm) and not self.skipped:
-                return f"the weight gradient of {self._owner(place)} is {_kind(math.isnan(norm))}"
-        bad = [value for value in (*self.given, *self.found) if not math.isfinite(value)]
-        return f"the loss is {bad[0]}" if bad else None
-
-    def _producer(self, row: int, part: str, nan: int) -> str:
-        """What to say of the first block whose output is not finite."""
-        for place in self.places[row]:
-            if not math.isfinite(self.norms.weight.get(place, 0.0)):
-                return f"the weights of block {self._name(row)} were {_kind(nan)} before this step"
-        if any(reading.moments.finite < reading.moments.total for reading in self.inputs):
-            return "the model's input already holds NaN or Inf"
-        what = "the inner activation" if part == "hidden" else "the output"
-        return f"{what} of block {self._name(row)} is the first to hold {_kind(nan)}"
-
-    def _name(self, row: int) -> str:
-        """A block's id and path."""
-        path = self.plan.paths[row]
-        return f"{self.plan.ids[row]} ({path})" if path else self.plan.ids[row]
-
-    def _owner(self, place: int) -> str:
-        """The block that a parameter belongs to."""
-        row = self.owners[place]
-        return f"block {self._name(row)}" if row >= 0 else "a parameter outside the blocks"
-
-
-def _unsound(losses: Sequence[float]) -> float | None:
-    """NaN or Inf as the mean of losses that are not all finite; None without any."""
-    return sum(losses) / len(losses) if losses else None
-
-
-def _kind(nan: float) -> str:
-    """NaN or Inf."""
-    return "NaN" if nan else "Inf"
-
-
-def _patterns(values: Sequence[float], size: int) -> list[HeadPattern]:
-    """A pattern a head from the numbers of all."""
-    area = size * size
-    numbers = array("f", values)
-    if array("H", [1]).tobytes() == b"\x00\x01":
-        numbers.byteswap()
-    return [
-        HeadPattern(
-            head, size, base64.b64encode(numbers[head * area : (head + 1) * area].tobytes()).decode("ascii")
-        )
-        for head in range(len(values) // area)
-    ]
-
-
 class Probe:
     """Measures frame steps of one model.
 
@@ -298,6 +70,7 @@ class Probe:
         root: The model, unwrapped.
         hist: Whether to count histograms.
         update_ratio: Whether to copy the parameters, to see how far a step moves them.
+        has_optimizer: Whether an optimizer's hooks say when a step begins.
         complain: Called with a place and an exception of our own; the place then stands aside.
         read_model: Called with the arguments of the first training forward; gives the plan.
     """
@@ -308,6 +81,7 @@ class Probe:
         *,
         hist: bool,
         update_ratio: bool,
+        has_optimizer: bool,
         complain: Callable[[str, Exception], object],
         read_model: Callable[[tuple[Any, ...], dict[str, Any]], Plan | None],
     ) -> None:
@@ -320,6 +94,7 @@ class Probe:
         self._meter = Meter(hist)
         self._norms = ParameterNorms()
         self._update_ratio = update_ratio
+        self._has_optimizer = has_optimizer
         self._complain = complain
         self._read_model = read_model
         self._wrap = HookSet()
@@ -344,28 +119,35 @@ class Probe:
         if self._rootless:
             self._put_hooks(self.plan)
 
-    def disarm(self) -> Frame | None:
-        """Take everything off; returns what was measured."""
+    def disarm(self) -> None:
+        """Take everything off after a step."""
         frame, self.frame = self.frame, None
-        unseen = frame is not None and not frame.forwards and not frame.calls
-        if unseen and self._wrap and _compat.compiler_ran():
-            # The graph was traced with the wrap in place: taking it off would compile it anew.
-            self._wrap.leave()
+        if frame is None:
+            return
+        unseen = not frame.forwards and not frame.calls
+        if unseen and _compat.compiler_ran():
+            # The graph may have been traced with the wrap in place: taking it off would compile it anew.
             self.compiled = True
+        else:
+            self._wrap.remove()
+        self._take_off()
+        self._expected = max(1, frame.forwards)
+        self._rootless = not frame.forwards and not self.compiled
+        self.steps_in_eval = not self.root.training
+
+    def close(self) -> None:
+        """Take everything off for good and give the buffers' memory back."""
+        self.frame = None
         self._wrap.remove()
+        self._take_off()
+        self._meter.forget()
+        self._norms = ParameterNorms()
+
+    def _take_off(self) -> None:
+        """Take the plan's hooks off."""
         self._hooks.remove()
         while self._leaves:
             self._leaves.pop().remove()
-        if frame is not None:
-            self._expected = max(1, frame.forwards)
-            self._rootless = not frame.forwards and not self.compiled
-            self.steps_in_eval = not self.root.training
-        return frame
-
-    def forget(self) -> None:
-        """Give the buffers' memory back."""
-        self._meter.forget()
-        self._norms = ParameterNorms()
 
     def _put_hooks(self, plan: Plan | None) -> None:
         """Put the plan's hooks on the model."""
@@ -427,6 +209,9 @@ class Probe:
             self.plan = self._read_model(args, kwargs)
         if not measured or self.plan is None:
             return
+        if not self._has_optimizer and not frame.owners:
+            with torch.no_grad():
+                self.keep_weights()
         frame.plan = self.plan
         frame.forget()
         frame.inputs = [
@@ -495,7 +280,7 @@ class Probe:
             row.missing.pop("grad", None)
             self._await_grad(frame, target.rows[0], row, tensor)
 
-    def _await_grad(self, frame: Frame, index: int, row: _Row, tensor: Tensor) -> None:
+    def _await_grad(self, frame: Frame, index: int, row: Row, tensor: Tensor) -> None:
         """Measure the gradient when it arrives at a block's output."""
         if not tensor.requires_grad:
             row.missing["grad"] = "its output needs no gradient"
@@ -631,20 +416,17 @@ class Probe:
         if isinstance(scale, Tensor):
             frame.put_number(scale.detach().clone(), frame.set("scale"))
             frame.weights_scaled = getattr(optimizer, "grad_scale", None) is not None
+            self._count_skips(frame, scale)
         found_inf = getattr(optimizer, "found_inf", None)
         if isinstance(found_inf, Tensor):
             frame.put_number(found_inf.detach().clone(), lambda value: setattr(frame, "skipped", bool(value)))
-        self._count_skips(frame, scaler)
 
-    def _count_skips(self, frame: Frame, scaler: Any) -> None:
-        """Note how many attempts the scaler skipped since the last frame: its updates beyond the steps."""
-        tracker = getattr(scaler, "_growth_tracker", None)
-        if not isinstance(tracker, Tensor):
-            return
-        updates = _compat.version_of(tracker)
+    def _count_skips(self, frame: Frame, scale: Tensor) -> None:
+        """Note how many attempts were skipped since the last frame: writes to the scale beyond the steps."""
+        updates = _compat.version_of(scale)
         if self._updates is None:
-            # How many updates there were before the watch is not known; attempts of this step are.
-            skipped = min(updates, frame.forwards - 1)
+            # More updates than this step had attempts are from before the watch.
+            skipped = updates if updates < frame.forwards else 0
         else:
             skipped = updates - self._updates - (frame.step - self._counted)
         self._updates, self._counted = updates, frame.step

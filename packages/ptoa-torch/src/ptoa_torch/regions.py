@@ -32,7 +32,15 @@ if TYPE_CHECKING:
 
     from .graph import Call, Value
 
-__all__ = ["Region", "find_attention", "find_experts", "find_mlps"]
+__all__ = [
+    "Region",
+    "activation_name",
+    "common_call",
+    "find_attention",
+    "find_experts",
+    "find_mlps",
+    "parameter_only_rest",
+]
 
 _CARRIERS = frozenset({"regroup", "arith", "add", "activation", "norm"})
 _MAX_STEPS = 64

@@ -116,11 +116,16 @@ class Moments(NamedTuple):
             self.nan,
             self.infinite,
             self.saturated / self.total if sat and self.total else None,
-            [int(count) for count in hist] if hist is not None and known else None,
+            _whole(hist) if hist is not None and known else None,
         )
         if sample:
             result.extra["histSample"] = sample
         return result
+
+
+def _whole(counts: Sequence[float]) -> list[float]:
+    """Counts as whole numbers, which they may have ceased to be on their way from a device."""
+    return list(counts) if type(counts[0]) is int else [int(count) for count in counts]
 
 
 def to_real(tensor: Tensor) -> Tensor:

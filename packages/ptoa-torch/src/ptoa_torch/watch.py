@@ -30,12 +30,13 @@ from ptoa_core.terminal import escape
 from torch import nn
 
 from . import _compat
+from .frame import Frame
 from .from_module import Analysis, analyze
 from .inputs import Inputs
 from .losses import loss_value
 from .modes import untouched
 from .plan import Plan, make_plan, unwrapped
-from .probe import Frame, Probe
+from .probe import Probe
 from .stats import tensor_stats
 from .steps import StepHooks, hooked_optimizer
 from .timing import Stopwatch, clock
@@ -100,12 +101,13 @@ class Watch:
         README.md, "Watch training" and "What watch measures".
 
     Example:
+        >>> import io
         >>> net = nn.Linear(2, 1)
         >>> sgd = torch.optim.SGD(net.parameters(), lr=0.1)
-        >>> with contextlib.redirect_stdout(None), Watch(net, sgd, open=False, run_file=False) as w:
+        >>> with contextlib.redirect_stdout(io.StringIO()), Watch(net, sgd, open=False, run_file=False) as w:
         ...     loss = net(torch.ones(4, 2)).mean(); loss.backward(); sgd.step()
         ...     _ = w.step(loss)
-        ...     w.frames[0].loss == loss.item()
+        >>> w.frames[0].loss == loss.item()
         True
     """
 
@@ -165,15 +167,16 @@ class Watch:
         self._history = FrameHistory()
         if server is None:
             self._start_bridge(lab_url, open)
+        found = None if optimizer is None else hooked_optimizer(optimizer)
         self._probe = Probe(
             self._root,
             hist=hist,
             update_ratio=update_ratio,
+            has_optimizer=found is not None,
             complain=self._failed,
             read_model=self._read_at_forward,
         )
         self._probe.compiled = self._compiled
-        found = None if optimizer is None else hooked_optimizer(optimizer)
         self._hooks = None if found is None else StepHooks(found, self._probe.before_step, self._stepped)
         if example_input is not None:
             self._probe.plan = self._read(example_input)
@@ -257,7 +260,7 @@ class Watch:
     def _finish(self) -> None:
         """Close without a word."""
         self.closed = True
-        self._probe.disarm()
+        self._probe.close()
         if self._hooks is not None:
             self._hooks.remove()
         if _ON_MODEL.get(self._root) is self:
@@ -266,7 +269,6 @@ class Watch:
         if self._pid != os.getpid():
             return
         self._emit()
-        self._probe.forget()
         if self._pump is not None:
             self._pump.close(_CLOSE_SECONDS)
         with contextlib.suppress(OSError):

@@ -123,9 +123,11 @@ class Console:
         if self.err is None:
             return
         encoding = getattr(self.err, "encoding", None) or "utf-8"
-        with contextlib.suppress(OSError, ValueError):
+        try:
             self.err.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self.err.flush()
+        except (OSError, ValueError):
+            _abandon(self.err)
 
     @contextlib.contextmanager
     def progress(self, doing: str) -> Iterator[None]:
@@ -158,17 +160,10 @@ class Console:
         try:
             yield
         except OSError as error:
-            self._abandon()
+            _abandon(self.out)
             if isinstance(error, BrokenPipeError) or (os.name == "nt" and error.errno == errno.EINVAL):
                 raise OutputClosedError from None
             raise OutputFailedError(f"cannot write the output: {error.strerror}") from error
-
-    def _abandon(self) -> None:
-        """Send what is still buffered nowhere: the interpreter flushes at exit and would complain aloud."""
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.out.fileno())  # type: ignore[union-attr]  # None has no fileno: suppressed
-            os.close(nowhere)
 
 
 def json_safe(text: str, encoding: str = "utf-8") -> str:
@@ -220,3 +215,11 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def _wants_colour() -> bool:
     """Neither NO_COLOR (no-color.org: any value but an empty one) nor a terminal without colours."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _abandon(stream: TextIO | None) -> None:
+    """Send what is still buffered nowhere: the interpreter flushes at exit and would complain aloud."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]  # None has no fileno: suppressed
+        os.close(nowhere)

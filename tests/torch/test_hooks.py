@@ -1,0 +1,115 @@
+"""Hooks and wraps that come off on every path and do not travel with a copy."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+import torch
+from ptoa_torch.hooks import ForwardWrap, Hook, HookSet
+from torch import nn
+
+
+class Doubler(nn.Module):
+    def forward(self, x, *, extra=0):
+        return x * 2 + extra
+
+
+def plus_one(forward, args, kwargs):
+    return forward(*args, **kwargs) + 1
+
+
+@pytest.mark.parametrize(
+    "travel", [copy.deepcopy, lambda item: pickle.loads(pickle.dumps(item))], ids=["copy", "pickle"]
+)
+def test_a_hook_travels_as_nothing(travel):
+    seen = []
+    model = Doubler()
+    model.register_forward_hook(Hook(lambda *given: seen.append(given)))
+    model.register_forward_pre_hook(Hook(lambda *given: seen.append(given)))
+    travelled = travel(model)
+    assert travelled(torch.ones(1)).item() == 2
+    assert seen == []
+    model(torch.ones(1))
+    assert len(seen) == 2
+
+
+def test_a_pickled_hook_names_nothing_of_ours():
+    assert b"ptoa" not in pickle.dumps(Hook(print))
+
+
+def test_what_a_hook_reacts_with_does_not_replace_the_output():
+    model = Doubler()
+    model.register_forward_hook(Hook(lambda *_: "something else"))
+    assert model(torch.ones(1)).item() == 2
+
+
+@pytest.mark.parametrize(
+    "travel", [copy.deepcopy, lambda item: pickle.loads(pickle.dumps(item))], ids=["copy", "pickle"]
+)
+@pytest.mark.parametrize("nested", [False, True], ids=["root", "nested"])
+def test_a_wrap_travels_as_the_forward_it_wraps(travel, nested):
+    inner = Doubler()
+    model = nn.Sequential(inner) if nested else inner
+    wrap = ForwardWrap(inner, plus_one)
+    travelled = travel(model)
+    with torch.no_grad():
+        assert travelled(torch.ones(1)).item() == 2
+        assert model(torch.ones(1)).item() == 3
+    wrap.remove()
+    assert travelled(torch.ones(1)).item() == 2
+
+
+def test_a_travelled_forward_belongs_to_the_copy():
+    model = nn.Linear(1, 1)
+    ForwardWrap(model, lambda forward, args, kwargs: forward(*args, **kwargs))
+    made = copy.deepcopy(model)
+    with torch.no_grad():
+        made.weight.fill_(0.0)
+        made.bias.fill_(5.0)
+    assert made(torch.ones(1)).item() == 5.0
+
+
+def test_a_wrap_keeps_the_signature_and_passes_keywords():
+    model = Doubler()
+    ForwardWrap(model, plus_one)
+    assert str(inspect.signature(model.forward)) == "(x, *, extra=0)"
+    assert model(torch.ones(1), extra=10).item() == 13
+
+
+def test_removing_a_wrap_leaves_no_attribute():
+    model = Doubler()
+    ForwardWrap(model, plus_one).remove()
+    assert "forward" not in vars(model)
+
+
+def test_removing_a_wrap_puts_a_forward_of_the_instance_back():
+    model = Doubler()
+    own = model.forward = lambda x: x * 10
+    ForwardWrap(model, plus_one).remove()
+    assert model.forward is own
+
+
+def test_a_wrap_under_another_one_becomes_a_way_through():
+    model = Doubler()
+    wrap = ForwardWrap(model, plus_one)
+    below = model.forward
+    model.forward = lambda x: below(x) * 100
+    wrap.remove()
+    assert model(torch.ones(1)).item() == 200
+
+
+def test_a_set_takes_everything_off():
+    model, hooks = nn.Sequential(Doubler()), HookSet()
+    hooks.before(model[0], print)
+    hooks.after(model[0], print)
+    hooks.around(model, plus_one)
+    assert hooks
+    hooks.remove()
+    assert not hooks
+    assert not model[0]._forward_hooks
+    assert not model[0]._forward_pre_hooks
+    assert "forward" not in vars(model)

@@ -1,0 +1,117 @@
+"""Norms of parameters, gradients and updates against plain arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import torch
+from ptoa_torch.meter import Parcel
+from ptoa_torch.parameters import Norms, ParameterNorms, Shelf, root_sum_square
+
+
+def norm(tensor: torch.Tensor) -> float:
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return math.sqrt(math.fsum(value * value for value in values.double().flatten().tolist()))
+
+
+def parameters():
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(3, 4), (4,), (3, 4), (), (300, 400), (300, 400), (0,)]
+    made = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    made.append(torch.nn.Parameter(torch.randn(5, generator=generator).half() * 1000))
+    made.append(torch.nn.Parameter(torch.randn(5, dtype=torch.float64, generator=generator) * 1e200))
+    made.append(torch.nn.Parameter(torch.randn(4, dtype=torch.complex64, generator=generator)))
+    return made
+
+
+def opened(parcel):
+    parcel.seal()
+    parcel.open()
+
+
+def approx(values):
+    return {place: pytest.approx(norm(value), rel=1e-6) for place, value in enumerate(values)}
+
+
+@pytest.mark.parametrize("how", ["keep_weights", "measure_weights"])
+def test_weight_norms_are_those_of_each_parameter(how):
+    made, meter, norms, parcel = parameters(), ParameterNorms(), Norms(), Parcel()
+    getattr(meter, how)(made, norms, parcel)
+    opened(parcel)
+    assert norms.weight == approx(parameter.detach() for parameter in made)
+
+
+def test_an_update_is_measured_against_the_kept_weights():
+    made, meter = parameters(), ParameterNorms()
+    for _ in range(2):
+        norms, parcel = Norms(), Parcel()
+        meter.keep_weights(made, norms, parcel)
+        before = [parameter.detach().clone() for parameter in made]
+        with torch.no_grad():
+            for parameter in made:
+                parameter.mul_(1.25)
+        meter.measure_update(made, norms, parcel)
+        opened(parcel)
+        moved = [parameter.detach() - old for parameter, old in zip(made, before, strict=True)]
+        assert norms.update == {
+            place: pytest.approx(norm(item), rel=1e-4) for place, item in enumerate(moved)
+        }
+
+
+def test_a_parameter_without_a_gradient_is_absent():
+    made, norms, parcel = parameters(), Norms(), Parcel()
+    for place in (0, 4):
+        made[place].grad = torch.full_like(made[place], 0.5)
+    ParameterNorms().measure_grads(made, norms, parcel)
+    opened(parcel)
+    assert norms.grad == {0: pytest.approx(math.sqrt(12) / 2), 4: pytest.approx(math.sqrt(120_000) / 2)}
+
+
+def test_a_sparse_gradient_is_summed_before_its_norm_is_taken():
+    table = torch.nn.Parameter(torch.zeros(5, 2))
+    index = torch.tensor([[1, 1, 3]])
+    table.grad = torch.sparse_coo_tensor(index, torch.ones(3, 2), (5, 2), check_invariants=True)
+    norms, parcel = Norms(), Parcel()
+    ParameterNorms().measure_grads([table], norms, parcel)
+    opened(parcel)
+    assert norms.grad[0] == pytest.approx(math.sqrt(2 * 2**2 + 2 * 1**2))
+
+
+def test_replaced_parameters_are_measured_anew():
+    meter = ParameterNorms()
+    meter.keep_weights([torch.nn.Parameter(torch.ones(3))], Norms(), Parcel())
+    other, norms, parcel = [torch.nn.Parameter(torch.full((5,), 2.0))], Norms(), Parcel()
+    meter.measure_update(other, norms, parcel)
+    meter.keep_weights(other, norms, parcel)
+    opened(parcel)
+    assert norms.update == {}
+    assert norms.weight[0] == pytest.approx(math.sqrt(20))
+
+
+def test_an_empty_list_is_measured():
+    parcel, norms = Parcel(), Norms()
+    meter = ParameterNorms()
+    meter.keep_weights([], norms, parcel)
+    meter.measure_update([], norms, parcel)
+    meter.measure_grads([], norms, parcel)
+    opened(parcel)
+    assert norms == Norms()
+
+
+def test_a_shelf_keeps_tensors_of_one_shape_side_by_side():
+    tensors = [torch.ones(2, 3), torch.ones(3), torch.full((2, 3), 2.0)]
+    shelf = Shelf(tensors)
+    shelf.load(tensors)
+    assert [rows.shape for rows in shelf._rows] == [(2, 6), (1, 3)]
+    assert torch.equal(shelf._views[2], tensors[2])
+    assert not shelf.fits([torch.ones(3, 2), torch.ones(3), torch.ones(2, 3)])
+
+
+def test_several_tensors_have_one_norm():
+    assert root_sum_square([]) == 0.0
+    assert root_sum_square([3e200, 4e200]) == pytest.approx(5e200)
+    assert math.isnan(root_sum_square([math.nan, 1.0]))
