@@ -9,6 +9,7 @@ beside the bare case of the same run, since the machine may be busy.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import random
 import socket
@@ -28,6 +29,10 @@ target = "/events" if kind == "tab" else "/health?since=-1"
 mark = "&" if "?" in target else "?"
 ask = f"GET {target}{mark}token={token} HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n"
 socks = []
+if kind == "health":
+    print("ready", flush=True)
+    sys.stdin.readline()
+start = time.perf_counter()
 for _ in range(count):
     sock = socket.socket()
     if kind == "tab":
@@ -36,22 +41,27 @@ for _ in range(count):
     if kind != "idle":
         sock.sendall(ask.encode())
     socks.append(sock)
-start = time.perf_counter()
-print("ready", flush=True)
 if kind == "health":
     first, size = None, 0
     while data := socks[0].recv(1 << 20):
         first = first or time.perf_counter() - start
         size += len(data)
     print(first, time.perf_counter() - start, size, flush=True)
+else:
+    print("ready", flush=True)
 sys.stdin.readline()
 """
 
 
-def memory_mb():
+def memory_mb(what="VmRSS"):
     """Memory of this process now, in MB."""
     with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+        return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 1024
+
+
+def peak_mb():
+    """The most memory that this process had, in MB."""
+    return memory_mb("VmHWM")
 
 
 def stats(rnd):
@@ -139,21 +149,11 @@ def filled(bridge, count=5000, blocks=50):
             bridge.health_since(10**9)
 
 
-def read_health(bridge):
+def read_health(process):
     """Seconds to the first byte and to the last, and the size, of all frames."""
-    with client(bridge, "health") as process:
-        return [float(word) for word in process.stdout.readline().split()]
-
-
-def watched(work):
-    """What `work` gave, run in a thread, and the most memory meanwhile, in MB."""
-    results, peak = [], memory_mb()
-    thread = threading.Thread(target=lambda: results.append(work()))
-    thread.start()
-    while thread.is_alive():
-        peak = max(peak, memory_mb())
-        time.sleep(0.01)
-    return results[0], peak
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    return [float(word) for word in process.stdout.readline().split()]
 
 
 def bench_stall():
@@ -161,16 +161,18 @@ def bench_stall():
     with Bridge() as bridge:
         filled(bridge)
         for _ in range(3):
-            idle, _ = longest_gap(lambda: time.sleep(1))
-            before = memory_mb()
-            gap, ((first, whole, size), peak) = longest_gap(lambda: watched(lambda: read_health(bridge)))
-            alone = read_health(bridge)[1]
+            # The clients are started beforehand: starting a process stops all threads of this one.
+            with client(bridge, "health") as one, client(bridge, "health") as other:
+                idle, _ = longest_gap(lambda: time.sleep(1))
+                before = peak_mb()
+                gap, (first, whole, size) = longest_gap(functools.partial(read_health, one))
+                alone = read_health(other)[1]
             print(
                 f"health of {len(bridge.history)} frames, {size / 1e6:.0f} MB: "
                 f"first byte {first * 1e3:.0f} ms, "
                 f"all {whole:.2f} s beside a busy thread, {alone:.2f} s alone, "
                 f"longest stall of that thread {gap * 1e3:.1f} ms (idle {idle * 1e3:.1f} ms; goal 20 ms); "
-                f"memory +{peak - before:.1f} MB"
+                f"peak memory +{peak_mb() - before:.1f} MB"
             )
 
 

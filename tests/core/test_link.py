@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import tracemalloc
 import zlib
 
 import pytest
@@ -186,6 +187,20 @@ def test_inflating_stops_at_4_mib():
         payload_to_dict(over)
     with pytest.raises(LinkError, match="holds 'xxx"):
         payload_to_dict(payload(b'"' + b"x" * (MAX_INFLATED_BYTES - 2) + b'"'))
+
+
+def test_bomb_is_never_inflated():
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(100)) + packer.flush()
+    text = base64.urlsafe_b64encode(bomb).decode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(LinkError, match="once inflated"):
+            from_url(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * MAX_INFLATED_BYTES
 
 
 def test_payload_of_endless_empty_blocks_is_refused_by_its_length():

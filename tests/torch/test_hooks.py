@@ -104,12 +104,11 @@ def test_a_wrap_under_another_one_becomes_a_way_through():
 
 def test_a_set_takes_everything_off():
     model, hooks = nn.Sequential(Doubler()), HookSet()
-    hooks.before(model[0], print)
-    hooks.after(model[0], print)
+    hooks.before(model[0], lambda *_: None)
+    hooks.after(model[0], lambda *_: None)
     hooks.around(model, plus_one)
-    assert hooks
+    assert model(torch.ones(1)).item() == 3
     hooks.remove()
-    assert not hooks
     assert not model[0]._forward_hooks
     assert not model[0]._forward_pre_hooks
     assert "forward" not in vars(model)

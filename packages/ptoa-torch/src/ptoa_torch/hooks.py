@@ -162,7 +162,3 @@ class HookSet:
         """Take everything off, the last first."""
         while self._handles:
             self._handles.pop().remove()
-
-    def __bool__(self) -> bool:
-        """Whether any is in place."""
-        return bool(self._handles)

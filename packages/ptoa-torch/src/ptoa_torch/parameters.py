@@ -115,6 +115,7 @@ class ParameterNorms:
         self._before: Shelf | None = None
         self._small: dict[tuple[int, ...], Shelf] = {}
 
+    @torch.no_grad()
     def keep_weights(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
         """Copy the weights, and measure them."""
         tensors = [_local(parameter) for parameter in parameters]
@@ -124,10 +125,12 @@ class ParameterNorms:
         self._before.load(tensors)
         self._before.norms(parcel, norms.weight.update)
 
+    @torch.no_grad()
     def measure_weights(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
         """Measure the weights without keeping a copy of the large ones."""
         self._measure([_local(parameter) for parameter in parameters], parcel, norms.weight.update)
 
+    @torch.no_grad()
     def measure_grads(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
         """Measure the gradients as they are at this moment."""
         found = [
@@ -142,6 +145,7 @@ class ParameterNorms:
 
         self._measure([_local(grad) for _, grad in found], parcel, receive)
 
+    @torch.no_grad()
     def measure_update(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
         """Measure how far the weights have moved since they were kept."""
         if self._before is not None and tuple(map(id, parameters)) == self._known:
