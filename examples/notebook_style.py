@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 
-import papertoanything as ptoa
 import torch
 from torch import nn
+
+import papertoanything as ptoa
 
 STEPS = int(os.environ.get("STEPS", "200"))
 

@@ -13,11 +13,11 @@ import argparse
 import sys
 import time
 
+import torch
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import papertoanything as ptoa
-import torch
-from torch import Tensor, nn
 
 TEXT = """
 A model is a function with numbers in it. To train it is to move those numbers, a little at a

@@ -22,11 +22,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-import torch
 from ptoa_torch.watch import watch
-from torch import Tensor, nn
 
 Loss = Callable[[nn.Module], Tensor]
 

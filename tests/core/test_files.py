@@ -185,18 +185,19 @@ def test_link_is_followed_when_reading_and_when_saving(tmp_path):
     assert load(tmp_path / "made.pta")[0] == SPEC
 
 
-def test_mode_of_an_existing_file_stays_and_a_new_one_obeys_the_umask(tmp_path):
+@pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0, 0o666)])
+def test_mode_of_an_existing_file_stays_and_a_new_one_obeys_the_umask(tmp_path, mask, mode):
     old, new = tmp_path / "old.pta", tmp_path / "new.pta"
     old.touch()
     old.chmod(0o640)
-    before = os.umask(0o077)
+    before = os.umask(mask)
     try:
         save(SPEC, old)
         save(SPEC, new)
     finally:
         os.umask(before)
     assert stat.S_IMODE(old.stat().st_mode) == 0o640
-    assert stat.S_IMODE(new.stat().st_mode) == 0o600
+    assert stat.S_IMODE(new.stat().st_mode) == mode
 
 
 def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):

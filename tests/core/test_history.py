@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import random
+import signal
 import threading
 import tracemalloc
 
@@ -226,6 +227,7 @@ def test_child_of_a_fork_is_not_locked_by_the_parent():
         child = os.fork()
         if child == 0:
             code = 1
+            signal.alarm(20)  # a child that waits for a lock of its parent must not wait for ever
             try:
                 history.append(encoded(1))
                 code = 0 if steps(history) == [0, 1] else 2

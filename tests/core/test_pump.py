@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -292,6 +293,7 @@ def test_pump_of_a_forked_child_does_nothing(pump_of):
         child = os.fork()
         if child == 0:
             code = 1
+            signal.alarm(20)  # a child that waits for a lock of its parent must not wait for ever
             try:
                 pump.push_health(frame(1))
                 code = 0 if pump.flush(5) and pump.close(5) else 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -382,6 +383,24 @@ def test_attempt_that_a_frame_has_already_is_replaced_not_doubled(path):
     run.push_health(frame(2, attempt=7))
     run.close()
     assert [line["data"]["attempt"] for line in lines_of(path)[2:]] == [2, 2]
+    assert [kept.attempt for kept in RunFile.read(path)[1]] == [None, 2, 2]
+
+
+def test_attempt_counts_on_from_a_whole_last_line_without_its_end(path):
+    written(path, [0])
+    written(path, [1])
+    with open(path, "rb+") as file:
+        file.truncate(Path(path).stat().st_size - 1)
+    assert written(path, [2]).attempt == 3
+
+
+def test_torn_last_line_is_said_to_be_cut_short(path):
+    written(path, [0, 1])
+    with open(path, "rb+") as file:
+        file.truncate(Path(path).stat().st_size - 20)
+    steps, said = read_quietly(path)
+    assert steps == [0]
+    assert said == [f"'{path}', line 3: the last line was cut short and left out"]
 
 
 def test_header_without_frames_is_still_the_first_attempt(path):
@@ -551,6 +570,7 @@ def test_child_of_a_fork_never_touches_the_file(path):
         child = os.fork()
         if child == 0:
             code = 1
+            signal.alarm(20)  # a child that waits for a lock of its parent must not wait for ever
             try:
                 run.push_health(frame(1))
                 run.write("note", 1)

@@ -331,6 +331,12 @@ def test_torch_view_is_read_row_major_and_left_alone(torch, view):
     assert made.requires_grad == (view in {"leaf", "parameter"})
 
 
+def test_torch_single_value_with_a_pending_sign_is_read_with_it(torch):
+    one = torch.complex(torch.ones(1), torch.ones(1)).conj().imag
+    assert one.is_neg()
+    assert encode_tensor("k", one).values() == [-1.0]
+
+
 def test_torch_not_a_number_keeps_its_bits(torch):
     values = encode_tensor("k", torch.tensor([math.nan, math.inf, -math.inf, -0.0])).values()
     assert math.isnan(values[0])

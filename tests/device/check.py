@@ -55,7 +55,9 @@ class TinyModel(nn.Module):
         return self.head(x + self.mlp(x))
 
 
-def train(watched: bool, between: Callable[[int], Any] | None = None) -> tuple[list[torch.Tensor], nn.Module, Any]:
+def train(
+    watched: bool, between: Callable[[int], Any] | None = None
+) -> tuple[list[torch.Tensor], nn.Module, Any]:
     """A seeded run on the GPU: its losses, its model, and its watch when there was one."""
     torch.manual_seed(0)
     model = TinyModel().cuda()
@@ -126,9 +128,11 @@ def check_frames_are_whole() -> str:
     frames = train(watched=True)[2]
     assert [frame.step for frame in frames] == list(range(0, STEPS, EVERY)), [frame.step for frame in frames]
     last = frames[-1]
-    assert last.loss is not None and last.gradNorm, "no loss or gradient norm"
-    assert last.memory and last.memory > 0, "no memory"
-    assert last.timing and last.timing["forward"] > 0, f"timing is {last.timing}"
+    assert last.loss is not None, "no loss"
+    assert last.gradNorm, "no gradient norm"
+    assert last.memory, "no memory"
+    assert last.timing, "no times"
+    assert last.timing["forward"] > 0, f"timing is {last.timing}"
     assert any(block.act and block.act.std > 0 for block in last.blocks), "no activation statistics"
     assert any(block.headEntropy for block in last.blocks), "no attention entropy"
     return f"{len(frames)} frames, forward {last.timing['forward']:.2f} ms, {last.memory / 1e6:.0f} MB"
@@ -146,7 +150,7 @@ def check_statistics_match_the_cpu() -> str:
 
 def ptoa_stats(values: torch.Tensor) -> Any:
     """`tensor_stats`, from the path that users import."""
-    from papertoanything.health import tensor_stats  # noqa: PLC0415 - the path under test
+    from papertoanything.health import tensor_stats
 
     return tensor_stats(values)
 
@@ -184,7 +188,7 @@ def main() -> int:
         began = time.perf_counter()
         try:
             said = f"ok    {check.__name__}: {check()}"
-        except Exception as error:  # noqa: BLE001 - the other checks still run
+        except Exception as error:
             failed += 1
             said = f"FAIL  {check.__name__}: {type(error).__name__}: {error}"
         print(f"{said} ({time.perf_counter() - began:.1f} s)", flush=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
+from torch import nn
 from torch.nn import functional as F
 
-import torch
 from ptoa_torch import attention
 from ptoa_torch.attention import (
     AttentionMode,
@@ -17,7 +18,6 @@ from ptoa_torch.attention import (
     probabilities,
     sample_of,
 )
-from torch import nn
 
 
 def made(*shape: int, seed: int = 0) -> torch.Tensor:

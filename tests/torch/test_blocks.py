@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch.nn.functional as F
-
 import torch
-from ptoa_torch import analyze, from_module
+import torch.nn.functional as F
 from torch import nn
+
+from ptoa_torch import analyze, from_module
 
 V, D, H, T, L = 31, 16, 4, 6, 2
 

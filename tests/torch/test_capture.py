@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
 import torch
+from torch import nn
+
 from ptoa_core.errors import PtoaWarning, SettingError
 from ptoa_torch import ForwardError, TraceWatch, capture, from_module, watch_trace
-from torch import nn
 
 
 class Net(nn.Module):

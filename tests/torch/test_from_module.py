@@ -6,13 +6,13 @@ import random
 import sys
 
 import pytest
+import torch
+from torch import nn
 
 import ptoa_torch
-import torch
 from ptoa_core.errors import MissingExtraError, PtoaError, PtoaWarning, SettingError
 from ptoa_core.validate import validate
 from ptoa_torch import ForwardError, Inputs, analyze, from_module
-from torch import nn
 
 
 class Chain(nn.Module):

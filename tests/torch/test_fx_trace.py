@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
 import torch
+from torch import fx, nn
+
 from ptoa_torch import from_module
 from ptoa_torch.fx_trace import trace
-from torch import fx, nn
 
 
 class Stores(nn.Module):

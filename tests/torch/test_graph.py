@@ -6,11 +6,11 @@ import dataclasses
 from typing import NamedTuple
 
 import pytest
-
 import torch
+from torch import nn
+
 from ptoa_torch.functions import function_name, writes_in_place
 from ptoa_torch.graph import GraphBuilder, flatten
-from torch import nn
 
 
 @dataclasses.dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-
 import torch
+
 from ptoa_core.validate import validate
 from ptoa_torch import analyze
 

@@ -7,10 +7,10 @@ import inspect
 import pickle
 
 import pytest
-
 import torch
-from ptoa_torch.hooks import ForwardWrap, Hook, HookSet
 from torch import nn
+
+from ptoa_torch.hooks import ForwardWrap, Hook, HookSet
 
 
 class Doubler(nn.Module):

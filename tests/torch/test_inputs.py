@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict, UserDict
 
 import pytest
-
 import torch
+from torch import nn
+
 from ptoa_torch.hook_trace import input_names
 from ptoa_torch.inputs import Inputs, as_inputs
-from torch import nn
 
 x = torch.ones(1, 2)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
 import ptoa_torch.matchers as matchers
-import torch
 from ptoa_core.spec import BlockParams
 from ptoa_torch import classify_module, from_module, register_matcher
 from ptoa_torch.matchers import Role
-from torch import nn
 
 
 class CausalSelfAttention(nn.Module):

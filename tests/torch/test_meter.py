@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 import torch
+
 from ptoa_torch.meter import HISTOGRAM_VALUES, Meter, Parcel, row_norms
 from ptoa_torch.stats import tensor_stats
 

@@ -6,11 +6,11 @@ import random
 from collections import deque
 
 import pytest
+import torch
+from torch import nn
 
 import ptoa_torch.modes as modes
-import torch
 from ptoa_torch.modes import evaluating, untouched
-from torch import nn
 
 
 def _net():

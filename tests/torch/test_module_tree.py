@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ptoa_torch import from_module
 from torch import nn
+
+from ptoa_torch import from_module
 
 
 class Block(nn.Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-
 import torch
+
 from ptoa_torch.meter import Parcel
 from ptoa_torch.parameters import Norms, ParameterNorms, Shelf, root_sum_square
 

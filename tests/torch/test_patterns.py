@@ -9,11 +9,11 @@ import dataclasses
 from typing import NamedTuple
 
 import pytest
-import torch.nn.functional as F
-
 import torch
-from ptoa_torch import Inputs, analyze
+import torch.nn.functional as F
 from torch import nn
+
+from ptoa_torch import Inputs, analyze
 
 PATTERNS = {}
 

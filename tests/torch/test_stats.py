@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-
 import torch
+
 from ptoa_torch.stats import Moments, exact_rows, flat_view, histogram_rows, tensor_stats
 
 BINS = 32

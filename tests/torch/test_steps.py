@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 import torch
+
 from ptoa_torch.steps import StepHooks, find_scaler, hooked_optimizer, learning_rate
 
 

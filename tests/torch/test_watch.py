@@ -10,14 +10,14 @@ import weakref
 from array import array
 
 import pytest
+import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-import torch
 from ptoa_core.errors import PtoaWarning
 from ptoa_torch.stats import tensor_stats
 from ptoa_torch.watch import watch
-from torch import nn
 
 LR = 0.1
 

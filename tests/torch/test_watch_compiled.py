@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
 import torch
-from ptoa_torch.watch import watch
 from torch import nn
+
+from ptoa_torch.watch import watch
 
 dynamo = pytest.importorskip("torch._dynamo")
 pytestmark = [

@@ -12,17 +12,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import torch
 from ptoa_bridge import Bridge
 from ptoa_core.errors import PtoaWarning, SettingError
 from ptoa_core.runs import RunFile
 from ptoa_torch import probe as probe_module
 from ptoa_torch.from_module import from_module
 from ptoa_torch.watch import Watch, watch
-from torch import nn
 
 
 @pytest.fixture(autouse=True)

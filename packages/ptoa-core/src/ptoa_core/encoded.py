@@ -123,10 +123,9 @@ def _encode(frame: HealthFrame | Mapping[str, Any]) -> EncodedFrame:
     full: list[bytes] = []
     lean: list[bytes] = []
     for block in blocks:
-        data = block if isinstance(block, dict) else block.to_dict()
-        text = _block_text(data, names)
+        text, rest = _block_texts(block if isinstance(block, dict) else block.to_dict(), names)
         full.append(text)
-        lean.append(_block_text(_without_pattern(data), {}) if _PATTERN_KEY in data else text)
+        lean.append(rest)
     head = _finite(head, "", names)
     if names:
         head["nonFinite"] = {**(head.get("nonFinite") or {}), **names}
@@ -168,14 +167,35 @@ def _without_pattern(block: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key != _PATTERN_KEY}
 
 
-def _block_text(block: dict[str, Any], names: dict[str, str]) -> bytes:
+def _block_texts(block: dict[str, Any], names: dict[str, str]) -> tuple[bytes, bytes]:
+    """A block's JSON, and the same without its patterns."""
+    if _PATTERN_KEY not in block:
+        text = _block_text(block, names)
+        return text, text
+    lean = _block_text(_without_pattern(block), {})
+    # Base64 looks like large numbers here and there, which would cost more than encoding it.
+    return _block_text(block, names, closely=not _is_plain(block[_PATTERN_KEY])), lean
+
+
+def _is_plain(patterns: Any) -> bool:
+    """Whether patterns hold nothing but what our own have, so that no number in them is too large."""
+    return isinstance(patterns, list) and all(
+        isinstance(pattern, dict)
+        and pattern.keys() == {"head", "size", "b64"}
+        and type(pattern["b64"]) is str
+        and all(type(pattern[key]) is int and abs(pattern[key]) <= MAX_INTEGER for key in ("head", "size"))
+        for pattern in patterns
+    )
+
+
+def _block_text(block: dict[str, Any], names: dict[str, str], *, closely: bool = True) -> bytes:
     """A block's JSON; what is not finite in it is added to ``names``."""
     try:
         text = _ENCODER.encode(block).encode("utf-8")
     except ValueError:
         block = _finite(block, f"blocks.{block.get('id')}.", names)
     else:
-        if not is_suspect(text):
+        if not closely or not is_suspect(text):
             return text
     # Slower, and names the place of what no reader takes.
     return dumps(block).encode("utf-8")

@@ -14,12 +14,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # its usual name
 from torch.overrides import TorchFunctionMode
 
-import torch
 from ptoa_core.protocol import PATTERN_SIZE
-from torch import Tensor, nn
 
 __all__ = [
     "ENTROPY_VALUES",

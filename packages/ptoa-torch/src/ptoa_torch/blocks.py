@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from ptoa_core.spec import Block, BlockParams, ModelSpec, Origin
 from torch import Tensor, nn
+
+from ptoa_core.spec import Block, BlockParams, ModelSpec, Origin
 
 from ._compat import is_uninitialized
 from .functions import NORMS

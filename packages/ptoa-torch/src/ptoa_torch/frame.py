@@ -8,8 +8,9 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 import torch
-from ptoa_core.frames import BlockHealth, HeadPattern, HealthFrame
 from torch import Tensor
+
+from ptoa_core.frames import BlockHealth, HeadPattern, HealthFrame
 
 from .meter import Parcel, Reading
 from .parameters import Norms, root_sum_square

@@ -12,10 +12,9 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from torch.overrides import TorchFunctionMode
-
 import torch
 from torch import Tensor, fx, nn
+from torch.overrides import TorchFunctionMode
 
 from . import _compat
 from .functions import QUIET, function_name

@@ -12,8 +12,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ptoa_core.spec import BlockParams
 from torch import nn
+
+from ptoa_core.spec import BlockParams
 
 from . import _compat
 

@@ -23,8 +23,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from ptoa_core.protocol import HIST_BINS
 from torch import Tensor
+
+from ptoa_core.protocol import HIST_BINS
 
 from . import _compat
 from .stats import Moments, exact_rows, flat_view, histogram_rows, saturated_rows, to_real, wide_type, widened

@@ -16,10 +16,9 @@ from collections import OrderedDict, deque
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from torch.overrides import TorchFunctionMode
-
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from . import _compat
 from .functions import function_name, writes_in_place

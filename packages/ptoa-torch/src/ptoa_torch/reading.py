@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from ptoa_core.errors import SettingError
 from torch import Tensor, nn
+
+from ptoa_core.errors import SettingError
 
 from . import _compat, fx_trace
 from .blocks import Drawing, draw

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from ptoa_core.spec import BlockParams
 from torch import Tensor, nn
+
+from ptoa_core.spec import BlockParams
 
 from .functions import ACTIVATIONS
 from .matchers import (

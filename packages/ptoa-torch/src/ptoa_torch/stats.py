@@ -14,9 +14,10 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import Tensor
+
 from ptoa_core.frames import TensorStats
 from ptoa_core.protocol import HIST_BINS
-from torch import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -20,6 +20,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
+
 from ptoa_bridge import Bridge
 from ptoa_core.errors import PtoaWarning, SettingError
 from ptoa_core.history import FrameHistory
@@ -27,7 +29,6 @@ from ptoa_core.pump import FramePump
 from ptoa_core.runs import RunFile, default_run_path
 from ptoa_core.sinks import CallableSink, FrameSink
 from ptoa_core.terminal import escape
-from torch import nn
 
 from . import _compat
 from .frame import Frame
