@@ -135,6 +135,14 @@ def test_number_of_values_is_bounded(unit):
         loads(text, max_values=99)
 
 
+@pytest.mark.parametrize("escape", [r"\n", r"\u0041", r"\""])
+def test_number_of_escapes_is_bounded(escape):
+    text = '"' + escape * 100 + '"'
+    assert len(loads(text, max_values=100)) == 100
+    with pytest.raises(JsonError, match="more escapes than the 99 that are read"):
+        loads(text, max_values=99)
+
+
 def test_commas_in_text_are_no_values():
     assert loads(b'["' + b"," * 1000 + b'"]', max_values=2) == ["," * 1000]
 

@@ -59,7 +59,8 @@ def loads(
         max_bytes: The longest text that is parsed.
         max_depth: How deep arrays and objects may nest.
         max_values: How many values the text may hold, counted by its commas and opening
-            brackets. The count bounds the memory of the result.
+            brackets, and how many escapes. The counts bound the memory of the result, and
+            the time: an escape costs thirty times what a plain character does.
 
     Returns:
         ``dict``, ``list``, ``str``, ``int``, ``float``, ``bool`` or None.
@@ -119,6 +120,8 @@ def _check_weight(data: bytes, what: str, max_depth: int, max_values: int) -> No
     The plain counts include what stands inside texts, so they are never too low; only when
     they are too high are the texts taken out.
     """
+    if data.count(b"\\") > max_values:
+        raise JsonError(f"{what}: more escapes than the {max_values} that are read")
     opened = data.count(b"[") + data.count(b"{")
     if opened <= max_depth and opened + data.count(b",") <= max_values:
         return
