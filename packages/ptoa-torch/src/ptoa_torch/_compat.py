@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import sys
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -140,12 +141,17 @@ def wait_for(done: Any) -> None:
         done.synchronize()
 
 
-# Whether a line is being traced by the compiler: a constant to it, so that no guard is added.
-is_compiling: Callable[[], bool] = (
-    torch.compiler.is_compiling
-    if hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling")
-    else torch._dynamo.is_compiling
-)
+def _compiling_check() -> Callable[[], bool]:
+    """The function of this torch that says whether a line is being traced by the compiler."""
+    known = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    if known is not None:
+        return cast("Callable[[], bool]", known)
+    # Before torch 2.1 only the compiler itself has it, and importing torch does not import that.
+    return cast("Callable[[], bool]", importlib.import_module("torch._dynamo").is_compiling)
+
+
+# A constant to the compiler, so that no guard is added.
+is_compiling: Callable[[], bool] = _compiling_check()
 
 _backward_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
