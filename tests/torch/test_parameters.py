@@ -92,6 +92,17 @@ def test_replaced_parameters_are_measured_anew():
     assert norms.weight[0] == pytest.approx(math.sqrt(20))
 
 
+def test_parameters_that_take_the_place_of_freed_ones_are_not_taken_for_them():
+    """A freed parameter's address is given to the next one, sooner or later."""
+    meter = ParameterNorms()
+    for size in range(1, 200):
+        norms, parcel = Norms(), Parcel()
+        meter.measure_update([torch.nn.Parameter(torch.ones(size))], norms, parcel)
+        meter.keep_weights([torch.nn.Parameter(torch.ones(size))], norms, parcel)
+        opened(parcel)
+        assert norms.update == {}
+
+
 def test_an_empty_list_is_measured():
     parcel, norms = Parcel(), Norms()
     meter = ParameterNorms()

@@ -8,6 +8,7 @@ what the update is measured against, so nothing is copied twice.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -111,7 +112,8 @@ class ParameterNorms:
 
     def __init__(self) -> None:
         """Start without memory."""
-        self._known: tuple[int, ...] = ()
+        # Weak, so that a parameter that was replaced is freed; ids would be given to others.
+        self._known: list[weakref.ref[Tensor]] = []
         self._before: Shelf | None = None
         self._small: dict[tuple[int, ...], Shelf] = {}
 
@@ -119,9 +121,8 @@ class ParameterNorms:
     def keep_weights(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
         """Copy the weights, and measure them."""
         tensors = [_local(parameter) for parameter in parameters]
-        identity = tuple(map(id, parameters))
-        if self._before is None or identity != self._known or not self._before.fits(tensors):
-            self._before, self._known = Shelf(tensors), identity
+        if self._before is None or not self._are_known(parameters) or not self._before.fits(tensors):
+            self._before, self._known = Shelf(tensors), [weakref.ref(parameter) for parameter in parameters]
         self._before.load(tensors)
         self._before.norms(parcel, norms.weight.update)
 
@@ -148,9 +149,15 @@ class ParameterNorms:
     @torch.no_grad()
     def measure_update(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
         """Measure how far the weights have moved since they were kept."""
-        if self._before is not None and tuple(map(id, parameters)) == self._known:
+        if self._before is not None and self._are_known(parameters):
             self._before.subtract([_local(parameter) for parameter in parameters])
             self._before.norms(parcel, norms.update.update)
+
+    def _are_known(self, parameters: Sequence[Tensor]) -> bool:
+        """Whether these are the parameters whose weights were kept."""
+        return len(parameters) == len(self._known) and all(
+            kept() is parameter for kept, parameter in zip(self._known, parameters, strict=True)
+        )
 
     def _measure(self, tensors: Sequence[Tensor], parcel: Parcel, receive: Receive) -> None:
         """Norms of tensors: small ones over a shelf, large ones where they are."""
