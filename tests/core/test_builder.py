@@ -115,6 +115,8 @@ REFUSED = {
         "an input of norm is 'e9', which is no block so far; the last ones: i0",
     ),
     "no-text-input": (lambda b: b.norm(5, d=4), "an input of norm is 5"),
+    "list-as-input": (lambda b: b.norm(["i0"], d=4), "an input of norm is a list of 1"),
+    "extra-list": (lambda b: b.norm("i0", extra=["x"]), "extra of norm is a list of 1"),
     "group-as-input": (lambda b: [b.norm(g) for g in enter(b)], "an input of norm is 'g0'"),
     "variant": (
         lambda b: b.norm("i0", variant="batchnorm"),
@@ -154,7 +156,15 @@ def test_spec_without_blocks_is_refused():
 def test_param_of_the_wrong_type_is_refused_when_it_is_built(params):
     b = SpecBuilder("x")
     b.norm(b.input(in_=4), **params)
-    with pytest.raises(SpecError, match=r"params\.(d|bias) must be"):
+    with pytest.raises(SpecError, match=r"^norm n0: .*params\.(d|bias) must be"):
+        b.build()
+
+
+@pytest.mark.parametrize("params", [{"d": "16", "heads": 2}, {"d": 16, "heads": "2"}, {"d": 1.5, "heads": 2}])
+def test_heads_of_the_wrong_type_are_refused_when_it_is_built(params):
+    b = SpecBuilder("x")
+    b.attention(b.input(in_=4), **params)
+    with pytest.raises(SpecError, match=r"^attention a0: .* must be an integer"):
         b.build()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import resource
@@ -103,6 +104,7 @@ def test_run_file_larger_than_a_pta_file_may_be_is_read(path, monkeypatch):
 REFUSED = {
     "empty": (b"", JsonError, "Expecting value"),
     "blank": (b"  \n ", JsonError, "Expecting value"),
+    "endless-blank": (b"\n" * 100_000 + b"{}", FileError, "begins with 65536 blank bytes"),
     "array": (b"[]", FileError, r"begins with b'\['"),
     "number": (b"5", FileError, "begins with b'5'"),
     "text": (b'"x"', FileError, "not with an object"),
@@ -207,7 +209,7 @@ def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
         try:
             save(ModelSpec("x" * 100_000, [Block("t0", "tokens")], "t0"), "m.pta")
         except OSError as error:
-            print("refused", error.errno)
+            print("refused", error.errno, error.filename)
     """
     (tmp_path / "m.pta").write_text("OLD")
     done = subprocess.run(
@@ -219,7 +221,7 @@ def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
         cwd=tmp_path,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, 4_096)),
     )
-    assert done.stdout.startswith("refused"), done.stderr
+    assert done.stdout == f"refused {errno.EFBIG} m.pta\n", done.stderr
     assert names_in(tmp_path) == ["m.pta"]
     assert (tmp_path / "m.pta").read_text() == "OLD"
 
@@ -231,9 +233,18 @@ def test_folder_that_may_not_be_written_raises(tmp_path):
         save(SPEC, tmp_path / "m.pta")
 
 
-def test_missing_folder_raises(tmp_path):
-    with pytest.raises(FileNotFoundError):
+def test_missing_folder_raises_with_the_name_that_was_given(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
         save(SPEC, tmp_path / "no" / "m.pta")
+    assert caught.value.filename == str(tmp_path / "no" / "m.pta")
+
+
+@pytest.mark.parametrize(
+    "use", [load, lambda path: save(SPEC, path), lambda path: RunFile(path, SPEC), RunFile.read]
+)
+def test_path_that_no_system_takes_is_refused_in_our_words(use):
+    with pytest.raises(FileError, match=r"'a\\x00b' is no path: it holds a NUL character"):
+        use("a\0b")
 
 
 def test_interrupted_save_leaves_nothing(path, monkeypatch):
@@ -255,8 +266,23 @@ def test_interrupted_save_leaves_nothing(path, monkeypatch):
         (ModelSpec("\ud800", [Block("t0", "tokens")], "t0"), None, FormatError),
         (ModelSpec("x", [Block("t0", "tokens")], "t0", extra={"x": float("nan")}), None, FormatError),
         (SPEC, TraceFrame(0, extra={"x": {1}}), FrameError),
+        (SPEC, TraceFrame(-1), FrameError),
+        (SPEC, TraceFrame(0, uncaptured="l0"), FrameError),
+        (SPEC, TraceFrame(0, [FrameTensor("k", [5], "")]), TensorError),
+        (SPEC, {"tensors": []}, FrameError),
+        (SPEC, {"step": 0, "tensors": [{"key": "k"}]}, TensorError),
     ],
-    ids=["dangling", "surrogate", "nan", "set"],
+    ids=[
+        "dangling",
+        "surrogate",
+        "nan",
+        "set",
+        "negative-step",
+        "uncaptured-text",
+        "tensor-without-values",
+        "object-without-step",
+        "object-with-half-a-tensor",
+    ],
 )
 def test_writer_refuses_what_a_reader_refuses(path, spec, trace, error):
     with pytest.raises(error):

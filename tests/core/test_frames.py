@@ -190,6 +190,8 @@ BAD_TENSORS = {
     "corner-mismatch": (tensor([4, 4], 3, clipped=True, dataShape=[2, 2]), "12 bytes, 16 are wanted"),
     "no-corner": (tensor([4, 4], 3, clipped=True), "clipped without a dataShape"),
     "huge": (tensor([2**52, 2**52], 1), "are wanted"),
+    "many-axes": (tensor([1] * 65, 1), "shape has 65 axes, at most 64 are read"),
+    "many-huge-axes": (tensor([2**53 - 1] * 1_000_000, 0), "shape has 1000000 axes"),
     "negative": (tensor([-1], 0), "shape must be a list of integers of at least 0"),
     "fraction": (tensor([1.0], 1), "shape must be"),
     "b64-number": (tensor([1], 1, b64=5), "b64 must be text"),

@@ -282,6 +282,14 @@ def test_nul_bytes_at_the_end_are_left_out(tmp_path):
     assert ["NUL" in text for text in said] == [True]
 
 
+def test_endless_blank_lines_end_the_reading_with_a_warning(tmp_path):
+    path = tmp_path / "x.pta"
+    path.write_text(lines(health(0), "\n" * 9_000, health(1), "\n" * 1_000_000, health(2)))
+    steps, said = read_quietly(path)
+    assert steps == [0, 1]
+    assert said == [f"'{path}', line 19005: over 10000 blank lines in a row; the rest was not read"]
+
+
 def test_many_bad_lines_give_few_warnings(tmp_path):
     path = tmp_path / "run.pta"
     path.write_text(lines(*["bad"] * 50, health(1)))
@@ -394,6 +402,32 @@ def test_attempt_counts_on_from_a_whole_last_line_without_its_end(path):
     assert written(path, [2]).attempt == 3
 
 
+INTERLEAVED = {
+    "two writers": ([(0, 1), (10, 1), (10, 2), (20, 1), (20, 2)], [(0, 1), (10, 2), (20, 2)]),
+    "later attempt first": ([(0, 3), (0, 2), (10, 3)], [(0, 3), (10, 3)]),
+    "steps out of order": ([(0, 1), (10, 1), (5, 1), (20, 1), (7, 2)], [(0, 1), (5, 1), (7, 2)]),
+    "a skipped attempt": ([(0, 1), (10, 1), (20, 1), (10, 5)], [(0, 1), (10, 5)]),
+    "the third goes back furthest": ([(0, 1), (20, 1), (20, 2), (30, 2), (10, 3)], [(0, 1), (10, 3)]),
+}
+
+
+@pytest.mark.parametrize(("given_lines", "kept"), INTERLEAVED.values(), ids=INTERLEAVED)
+def test_order_of_the_lines_does_not_matter_to_what_a_later_attempt_replaces(path, given_lines, kept):
+    texts = [health(step, attempt=attempt) for step, attempt in given_lines]
+    Path(path).write_text(lines(*texts))
+    assert [(frame.step, frame.attempt) for frame in RunFile.read(path)[1]] == kept
+
+
+@pytest.mark.parametrize("end", ["\n", ""], ids=["whole", "without its end"])
+def test_run_whose_attempts_are_used_up_is_not_continued(path, end):
+    text = lines(health(0, attempt=2**53 - 1), end=end)
+    Path(path).write_text(text)
+    with pytest.warns(PtoaWarning, match="no run of this spec that can be continued"):
+        run = written(path, [1])
+    assert steps_of(run.path) == [1]
+    assert Path(path).read_text() == text
+
+
 def test_torn_last_line_is_said_to_be_cut_short(path):
     written(path, [0, 1])
     with open(path, "rb+") as file:
@@ -433,6 +467,15 @@ NOT_CONTINUED = {
     "pipe": os.mkfifo,
     "link-to-nothing": lambda path: Path(path).symlink_to(path + ".target"),
 }
+
+
+def test_warning_that_is_made_an_error_leaves_a_run_file_that_reads(path):
+    Path(path).write_text("notes\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(PtoaWarning):
+            RunFile(path, SPEC)
+    assert steps_of(path.replace(".pta", "-2.pta")) == []
 
 
 @pytest.mark.parametrize("make", NOT_CONTINUED.values(), ids=NOT_CONTINUED)
@@ -478,6 +521,32 @@ def test_run_that_is_being_written_is_not_continued(path):
     first.close()
     assert steps_of(path) == [0]
     assert steps_of(second.path) == [5]
+
+
+def test_frames_written_until_the_lock_is_free_are_kept(path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    first = RunFile(path, SPEC)
+    lock = fcntl.flock
+
+    def finish_first(fd, how):
+        first.push_health(frame(1))
+        first.close()
+        monkeypatch.setattr(fcntl, "flock", lock)
+        lock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", finish_first)
+    assert written(path, [2]).path == path
+    assert steps_of(path) == [1, 2]
+
+
+def test_file_that_another_process_just_made_is_not_locked_by_a_look_at_it(path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    Path(path).touch()
+    locked = []
+    monkeypatch.setattr(fcntl, "flock", lambda fd, how: locked.append(os.fstat(fd).st_ino))
+    with pytest.warns(PtoaWarning, match="-2"):
+        run = written(path, [0])
+    assert locked == [Path(run.path).stat().st_ino]
 
 
 def test_new_file_has_the_mode_of_the_umask(path):

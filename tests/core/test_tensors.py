@@ -65,7 +65,7 @@ def test_text_that_is_not_strict_base64_of_float32_is_refused(text):
         decode_f32(text)
 
 
-@pytest.mark.parametrize("values", [["x"], [None], [[1]], "ab", 5, [1j]], ids=repr)
+@pytest.mark.parametrize("values", [["x"], [None], [[1]], "ab", b"abcd", bytearray(4), 5, [1j]], ids=repr)
 def test_what_is_no_number_is_refused(values):
     with pytest.raises(TensorError, match="numbers are wanted"):
         encode_f32(values)

@@ -370,7 +370,7 @@ def test_inspect_fits_the_width(folder, capsys, monkeypatch, spec, width):
 def test_inspect_of_very_long_labels_is_bounded_in_a_pipe(folder, capsys, spec):
     (folder / "long.json").write_text(json.dumps(evil_spec(spec, "x" * 10_000)))
     _, out, _ = run(capsys, "inspect", "long.json")
-    assert len(out.partition("\n\n")[0]) < 5000
+    assert len(out) < 5000
 
 
 def test_inspect_of_a_run_file_counts_its_frames(folder, capsys, run_text):
@@ -401,7 +401,7 @@ def test_inspect_warns_about_what_is_odd_and_shows_it(folder, capsys, spec):
     status, out, err = run(capsys, "inspect", "odd.json")
     assert status == 0
     assert "quantum" in out
-    assert err.startswith("ptoa: warning: ")
+    assert err == "ptoa: warning: spec.blocks[0].kind is 'quantum', which is no kind of version 1\n"
 
 
 def test_inspect_link_follows_the_table_and_stays_out_of_json(folder, capsys):
@@ -525,6 +525,8 @@ def test_save_where_nothing_can_be_written_is_status_1(folder, capsys, output):
     status, out, err = run(capsys, "save", "spec.json", "-o", output)
     assert (status, out) == (1, "")
     assert len(err.splitlines()) == 1
+    assert output in err
+    assert ".tmp" not in err
     assert sorted(names(folder)) == ["spec.json", "sub"]
 
 

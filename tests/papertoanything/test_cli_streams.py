@@ -57,6 +57,9 @@ def test_a_reader_that_is_gone_at_once_is_no_error(many):
         "inspect spec.json --json",
         "link spec.json --no-open",
         "--version",
+        "--help",
+        "inspect --help",
+        "",
     ],
 )
 def test_a_full_disk_is_status_1_in_one_line(many, arguments):
@@ -66,10 +69,18 @@ def test_a_full_disk_is_status_1_in_one_line(many, arguments):
     assert "No space left" in done.stderr
 
 
-def test_a_closed_standard_output_is_status_1(folder):
-    done = shell("$PTOA inspect spec.json >&-", folder)
+@linux
+def test_help_that_does_not_fit_is_status_1_without_a_buffer_too(folder):
+    done = shell("PYTHONUNBUFFERED=1 $PTOA --help >/dev/full", folder)
     assert done.returncode == 1
-    assert "no standard output" in done.stderr
+    assert "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["inspect spec.json", "--version", "--help", "save --help"])
+def test_a_closed_standard_output_is_status_1(folder, arguments):
+    done = shell(f"$PTOA {arguments} >&-", folder)
+    assert done.returncode == 1
+    assert done.stderr == "ptoa: there is no standard output\n"
 
 
 def test_a_closed_standard_error_changes_nothing(folder):

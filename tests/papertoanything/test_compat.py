@@ -240,6 +240,11 @@ def test_as_spec_refuses_json_that_is_no_spec(text):
         ptoa.as_spec(text)
 
 
+def test_as_spec_of_json_with_a_byte_order_mark_says_so():
+    with pytest.raises(ValueError, match="byte order mark"):
+        ptoa.as_spec("\ufeff" + "{}" * 1000)
+
+
 def test_as_spec_of_a_path_that_is_not_there_names_it(folder):
     with pytest.raises(FileNotFoundError, match="nothing-here"):
         ptoa.as_spec("nothing-here.pta")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -184,6 +189,23 @@ def test_the_path_and_the_finders_are_put_back(write):
 
 
 @needs_torch
+@pytest.mark.parametrize("ends", ["MODEL", "raise ValueError('x')\n"], ids=["loads", "raises"])
+def test_a_file_that_goes_to_another_folder_takes_us_not_along(folder, write, ends):
+    write(model=f"import os\nos.chdir('/')\n{ends}")
+    with contextlib.suppress(ModelFileError):
+        load("model.py:Net")
+    assert Path.cwd() == folder
+
+
+@needs_torch
+def test_a_file_that_takes_our_finder_away_is_read(write):
+    finders = list(sys.meta_path)
+    write(model="MODEL\nimport sys\nsys.meta_path.pop(0)")
+    assert load("model.py:Net") is not None
+    assert sys.meta_path == finders
+
+
+@needs_torch
 def test_the_file_sees_its_own_argv(write):
     write(model="import sys\nassert sys.argv == ['model.py'], sys.argv\nMODEL")
     assert load("model.py:Net") is not None
@@ -299,6 +321,53 @@ def test_output_of_user_code_goes_to_standard_error_even_past_python(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "before\nafter\n"
     assert sorted(done.stderr.split()) == ["child", "past", "printed", "written"]
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_user_code_that_closes_a_stream_does_not_silence_us(closed):
+    code = (
+        "import sys\n"
+        "from papertoanything.model_file import user_code\n"
+        "with user_code('it failed'):\n"
+        f"    sys.{closed}.close()\n"
+        "print('out')\n"
+        "print('err', file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "out\n", "err\n")
+
+
+def test_a_stream_that_user_code_keeps_stays_open(capfd):
+    with user_code("it failed"):
+        kept = sys.stdout
+    print("later", file=kept)
+    assert capfd.readouterr() == ("", "later\n")
+
+
+def test_where_standard_error_is_no_file_user_code_prints_into_it(monkeypatch):
+    messages = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", messages)
+    with user_code("it failed"):
+        print("printed")
+    assert messages.getvalue() == "printed\n"
+
+
+@needs_torch
+def test_a_file_name_that_is_no_utf_8_is_written_out_in_the_origin(folder, ptoa, model_text):
+    name = os.fsdecode(b"\xff.py")
+    (folder / name).write_text(model_text)
+    done = ptoa("save", f"{name}:Net", "-o", "out.pta", cwd=folder)
+    assert done.status == 0, done.err
+    assert json.loads((folder / "out.pta").read_text())["spec"]["origin"]["source"] == r"\udcff.py:Net"
+
+
+@needs_torch
+def test_a_model_that_cannot_list_its_modules_is_the_users_failure(folder, write, ptoa):
+    write(model="MODEL\nNet.modules = None")
+    done = ptoa("inspect", "model.py:Net", "--input-shape", "1,4", cwd=folder)
+    assert done.status == 1
+    assert "fault of ptoa" not in done.err
+    assert "TypeError" in done.err
 
 
 def test_our_own_errors_pass_through_user_code_as_they_are():

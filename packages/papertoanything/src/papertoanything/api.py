@@ -62,7 +62,7 @@ def as_spec(obj: Any, example_input: Any = None) -> ModelSpec:
 
 def _spec_of_text(text: str) -> ModelSpec:
     """The spec that is written in `text`, or lies at the path `text`; no path begins with a brace."""
-    if text.lstrip().startswith("{"):
+    if text.lstrip("\ufeff \t\r\n").startswith("{"):  # the JSON reader says what is wrong with a mark
         return ModelSpec.from_json(text)
     return files.load(text)[0]
 

@@ -33,6 +33,7 @@ from ptoa_core.terminal import escape, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType, ModuleType, TracebackType
+    from typing import TextIO
 
 __all__ = ["ModelFileError", "ModelRef", "importable", "load_model", "parse_ref", "user_code"]
 
@@ -63,8 +64,12 @@ class ModelRef:
 
     @property
     def origin(self) -> str:
-        """The spec's `origin.source`: without the folders, which would go into every link."""
-        return f"{Path(self.path).name if self.path else self.module}:{self.name}"
+        """The spec's `origin.source`: without the folders, which would go into every link.
+
+        A file name may hold bytes that are no UTF-8, which JSON cannot: they are written out.
+        """
+        place = Path(self.path).name if self.path else str(self.module)
+        return f"{place.encode('utf-8', 'backslashreplace').decode()}:{self.name}"
 
 
 def parse_ref(source: str) -> ModelRef:
@@ -118,10 +123,14 @@ def load_model(ref: ModelRef) -> Any:
 def importable(ref: ModelRef) -> Iterator[None]:
     """Make what lies beside the model importable, and nothing installed replaceable by it.
 
+    Afterwards `sys.path` and the current folder are as they were: a script that goes to its own folder
+    would take what the command writes along.
+
     Raises:
         MissingExtraError: If PyTorch is not installed.
     """
-    folder = _package_root(Path(ref.path).resolve()) if ref.path else Path.cwd()
+    here = Path.cwd()
+    folder = _package_root(Path(ref.path).resolve()) if ref.path else here
     before = list(sys.path)
     installed = [entry for entry in before if Path(entry).resolve() != folder]
     guard = _InstalledFirst(_guarded_names(ref), installed)
@@ -132,8 +141,10 @@ def importable(ref: ModelRef) -> Iterator[None]:
         sys.path.insert(0, str(folder))
         yield
     finally:
-        sys.meta_path.remove(guard)
+        if guard in sys.meta_path:
+            sys.meta_path.remove(guard)
         sys.path[:] = before
+        os.chdir(here)
 
 
 class _InstalledFirst:
@@ -196,8 +207,22 @@ def user_code(doing: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _output_to_stderr() -> Iterator[None]:
     """Send standard output to standard error: Python's stream, and the descriptor beneath it."""
-    with contextlib.redirect_stdout(sys.stderr), _descriptor_to_stderr():
+    stream = _messages()
+    with (
+        contextlib.redirect_stdout(stream),
+        contextlib.redirect_stderr(stream),
+        _descriptor_to_stderr(),
+    ):
         yield
+
+
+def _messages() -> TextIO | None:
+    """Standard error as a stream of its own: the code may close it, or give it to a logger for good."""
+    try:
+        number, encoding = sys.stderr.fileno(), sys.stderr.encoding
+    except (AttributeError, OSError, ValueError):  # there is none, or it is no file
+        return sys.stderr
+    return open(number, "w", 1, encoding, "backslashreplace", closefd=False)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import stat
 from typing import TYPE_CHECKING, BinaryIO
 
 from .errors import FileError
+from .terminal import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,13 +33,21 @@ _TYPES = (
 Path = str | os.PathLike[str]
 
 
+def text_of(path: Path) -> str:
+    """The path as text that the system takes."""
+    text = os.fspath(path)
+    if "\0" in text:
+        raise FileError(f"{shown(text)} is no path: it holds a NUL character")
+    return text
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading; links are followed.
 
     Anything else is refused: a named pipe would wait for a writer, a device may never end.
     """
     # Without O_NONBLOCK the opening itself waits for the pipe's writer.
-    fd = os.open(path, _READ_FLAGS | getattr(os, "O_NONBLOCK", 0))
+    fd = os.open(text_of(path), _READ_FLAGS | getattr(os, "O_NONBLOCK", 0))
     try:
         refuse_special(os.fstat(fd).st_mode, path)
         return os.fdopen(fd, "rb")
@@ -77,8 +86,19 @@ def replace_file(path: Path, data: bytes) -> None:
     A link is followed: the file that it names is replaced. An existing file keeps its
     mode; a new one gets what the umask leaves. On any error no temporary file stays.
     """
-    target = os.path.realpath(path)
+    target = os.path.realpath(text_of(path))
     mode = _existing_mode(target, path)
+    try:
+        _replace(target, mode, data)
+    except OSError as error:
+        # A full disk names no file, and the temporary one says nothing to the person who named this.
+        error.filename, error.filename2 = os.fspath(path), None
+        raise
+    _sync_folder(os.path.dirname(target))
+
+
+def _replace(target: str, mode: int | None, data: bytes) -> None:
+    """Write a temporary file beside ``target`` and put it in its place."""
     temporary, fd = _temporary(target, 0o666 if mode is None else 0o600)
     try:
         try:
@@ -93,7 +113,6 @@ def replace_file(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    _sync_folder(os.path.dirname(target))
 
 
 def _existing_mode(target: str, path: Path) -> int | None:

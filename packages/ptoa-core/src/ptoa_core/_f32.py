@@ -37,6 +37,8 @@ def encode_f32(values: Iterable[float]) -> str:
         >>> encode_f32([1.0, 2.0])
         'AACAPwAAAEA='
     """
+    if isinstance(values, (bytes, bytearray)):  # an array takes these for its memory
+        raise TensorError(f"numbers are wanted, found {shown(values)}")
     try:
         packed = array("f", values)
     except (TypeError, OverflowError) as error:

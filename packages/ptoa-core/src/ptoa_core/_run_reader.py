@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # What a file system leaves after a crash where data was never written, and white space.
 _EMPTY = b"\0 \t\r\n"
 _MOST_WARNINGS = 8
+# No writer leaves as many, and looking through gigabytes of them takes minutes.
+_MOST_BLANK_LINES = 10_000
 
 
 class Line(NamedTuple):
@@ -53,8 +56,8 @@ class _Notes:
 
 
 def _lines(file: BinaryIO, notes: _Notes) -> Iterator[Line]:
-    """The lines that hold something, up to the first that is too long to keep in memory."""
-    number = 0
+    """The lines that hold something, up to one too long for the memory, or endless blank ones."""
+    number = last = 0
     while text := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(text) > MAX_LINE_BYTES:
@@ -62,7 +65,11 @@ def _lines(file: BinaryIO, notes: _Notes) -> Iterator[Line]:
             return
         kept = text.strip(_EMPTY)
         if kept:
+            last = number
             yield Line(number, kept, text.endswith(b"\n"))
+        elif number - last > _MOST_BLANK_LINES:
+            notes.warn(f"line {number}: over {_MOST_BLANK_LINES} blank lines in a row; the rest was not read")
+            return
         elif b"\0" in text:
             notes.warn(f"line {number}: only NUL bytes, as a crash leaves them; left out")
 
@@ -176,7 +183,16 @@ def read_run(path: Path) -> tuple[dict[str, Any], Sequence[HealthFrame]]:
             if kept is not None:
                 frames.add(kept[0], line.text)
         notes.close()
+    frames.settle()
     return spec, frames
+
+
+class _Kept(NamedTuple):
+    """One frame of a run: where it stands, and its line, compressed."""
+
+    step: int
+    attempt: int
+    line: bytes
 
 
 class _RunFrames(Sequence[HealthFrame]):
@@ -186,18 +202,26 @@ class _RunFrames(Sequence[HealthFrame]):
     """
 
     def __init__(self) -> None:
-        self._attempt = 1
-        self._kept: list[tuple[int, bytes]] = []
+        self._kept: list[_Kept] = []
 
     def add(self, frame: HealthFrame, line: bytes) -> None:
-        """Keep a frame; the first one of a new attempt takes the place of what it trains again."""
-        attempt = frame.attempt or 1
-        if attempt > self._attempt:
-            self._attempt = attempt
-            # Steps rise within an attempt, so what is replaced stands at the end.
-            while self._kept and self._kept[-1][0] >= frame.step:
-                self._kept.pop()
-        self._kept.append((frame.step, zlib.compress(line, 1)))
+        """Keep a frame."""
+        self._kept.append(_Kept(frame.step, frame.attempt or 1, zlib.compress(line, 1)))
+
+    def settle(self) -> None:
+        """Drop what a later attempt trained again: every step from that attempt's first one on.
+
+        Lines may stand in any order of attempts and steps, as two writers or a stranger leave them.
+        """
+        first: dict[int, int] = {}
+        for kept in self._kept:
+            first.setdefault(kept.attempt, kept.step)
+        ends: dict[int, float] = {}
+        end = math.inf
+        for attempt in sorted(first, reverse=True):
+            ends[attempt] = end
+            end = min(end, first[attempt])
+        self._kept = [kept for kept in self._kept if kept.step < ends[kept.attempt]]
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -210,8 +234,8 @@ class _RunFrames(Sequence[HealthFrame]):
 
     def __getitem__(self, index: int | slice) -> HealthFrame | list[HealthFrame]:
         if isinstance(index, slice):
-            return [_unpacked(data) for _, data in self._kept[index]]
-        return _unpacked(self._kept[index][1])
+            return [_unpacked(kept.line) for kept in self._kept[index]]
+        return _unpacked(self._kept[index].line)
 
     def __eq__(self, other: object) -> bool:
         """Equal to any sequence of equal frames, as a list of frames would be."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .errors import SettingError
+from .errors import SettingError, SpecError
 from .kinds import EXTENSION_PARAMS, VARIANTS, BlockIds
 from .spec import Block, BlockParams, DatasetRef, ModelSpec, Origin, TrainConfig
 from .terminal import shown
@@ -127,7 +127,9 @@ class SpecBuilder:
             >>> b.attention(b.input(in_=16), d=16, heads=2, causal=True)
             'a0'
         """
-        if d and heads and d % heads and "headDim" not in more:
+        # What is no integer is told at ``build``, with every other wrong type.
+        whole = isinstance(d, int) and isinstance(heads, int)
+        if whole and d and heads and d % heads and "headDim" not in more:
             raise SettingError(f"heads={heads} does not divide d={d}; give headDim if that is meant")
         params = BlockParams(d=d, heads=heads, causal=causal, bias=bias)
         return self._new("attention", inputs, label, params, more)
@@ -336,7 +338,7 @@ class SpecBuilder:
             raise SettingError(f"the spec {self._name!r} has no blocks yet")
         if output is not None:
             self._check_known(output, "output")
-        blocks = [Block.from_dict(block.to_dict()) for block in self._containers + self._blocks]
+        blocks = [_checked_copy(block) for block in self._containers + self._blocks]
         spec = ModelSpec(self._name, blocks, output or self._blocks[-1].id, dataset=dataset, train=train)
         if origin is not None:
             spec.origin = origin
@@ -371,18 +373,28 @@ class SpecBuilder:
         self._known.add(block.id)
         return block.id
 
-    def _check_known(self, block_id: str, what: str) -> None:
+    def _check_known(self, block_id: object, what: str) -> None:
         """Refuse an id that no block of this builder has."""
-        if block_id not in self._known:
+        if not isinstance(block_id, str) or block_id not in self._known:
             known = ", ".join(block.id for block in self._blocks[-8:]) or "none yet"
             raise SettingError(
                 f"{what} is {shown(block_id)}, which is no block so far; the last ones: {known}"
             )
 
 
+def _checked_copy(block: Block) -> Block:
+    """A block of its own for the spec; an error says which block it is about."""
+    try:
+        return Block.from_dict(block.to_dict())
+    except SpecError as error:
+        raise SpecError(f"{block.kind} {block.id}: {error}") from None
+
+
 def _extension(kind: str, more: dict[str, Any]) -> dict[str, Any]:
     """Params beyond those of version 1: ours under their names, a user's own from ``extra``."""
     own = more.pop("extra", None) or {}
+    if not isinstance(own, dict):
+        raise SettingError(f"extra of {kind} is {shown(own)}; an object from names to values is wanted")
     for key in more:
         if key not in EXTENSION_PARAMS:
             raise SettingError(

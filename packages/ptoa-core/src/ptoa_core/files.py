@@ -26,6 +26,8 @@ from .terminal import shown
 from .validate import check
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .spec import ModelSpec
 
 __all__ = ["Loaded", "load", "read", "safe_file_name", "save", "unused_path"]
@@ -117,6 +119,8 @@ def _document(file: BinaryIO, path: str) -> tuple[str, dict[str, Any]]:
     if size > MAX_FILE_BYTES and f'"{RUN_PROTOCOL}"'.encode() not in head:
         raise FileError(f"{path!r} has {size} bytes; at most {MAX_FILE_BYTES} are read")
     start = head.lstrip()[:1]
+    if not start and size > len(head):
+        raise FileError(f"{path!r} is no .pta file, run file or spec: it begins with {len(head)} blank bytes")
     if start not in (b"", b"{", _BOM):
         raise FileError(
             f"{path!r} is no .pta file, run file or spec: it begins with {start!r}, not with an object"
@@ -173,7 +177,7 @@ def _kind(data: object, path: str) -> tuple[str, dict[str, Any]]:
     return "pta", data
 
 
-def save(spec: ModelSpec, path: Path, trace: TraceFrame | None = None) -> str:
+def save(spec: ModelSpec, path: Path, trace: TraceFrame | Mapping[str, Any] | None = None) -> str:
     """Write a .pta file; a reader sees the old file or the new one, never a part.
 
     A link is followed: the file that it names is replaced and the link stays. An existing
@@ -183,14 +187,15 @@ def save(spec: ModelSpec, path: Path, trace: TraceFrame | None = None) -> str:
     Args:
         spec: The model.
         path: Where to write; its folder must exist.
-        trace: One forward pass to put beside the spec.
+        trace: One forward pass to put beside the spec; a frame or its object.
 
     Returns:
         ``path`` as text.
 
     Raises:
         SpecError: If the spec has problems that a reader would refuse.
-        FormatError: If it cannot be said in JSON, or takes more than 512 MiB.
+        FormatError: If it cannot be said in JSON, takes more than 512 MiB, or the trace has
+            problems that a reader would refuse.
         OSError: If it cannot be written.
 
     Source:
@@ -211,13 +216,20 @@ def save(spec: ModelSpec, path: Path, trace: TraceFrame | None = None) -> str:
     }
     data = dumps(head).encode("utf-8")
     if trace is not None:
-        from .encoded import encode_trace
-
-        data = data[:-1] + b',"trace":' + encode_trace(trace) + b"}"
+        data = data[:-1] + b',"trace":' + _trace_text(trace) + b"}"
     if len(data) > MAX_FILE_BYTES:
         raise FileError(f"the file would take {len(data)} bytes; at most {MAX_FILE_BYTES} are read")
     replace_file(path, data)
     return os.fspath(path)
+
+
+def _trace_text(trace: TraceFrame | Mapping[str, Any]) -> bytes:
+    """The JSON of a trace that a reader takes."""
+    from .encoded import encode_trace
+
+    text = encode_trace(trace)
+    TraceFrame.from_dict(trace.to_dict() if isinstance(trace, TraceFrame) else trace)
+    return text
 
 
 def safe_file_name(name: str, suffix: str = ".pta") -> str:

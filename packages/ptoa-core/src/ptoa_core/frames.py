@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import _records as r
 from ._f32 import check_f32, decode_f32
 from .errors import FrameError, TensorError
-from .protocol import BRIDGE_PROTOCOL, PATTERN_SIZE, PROTOCOL_VERSION, producer
+from .protocol import BRIDGE_PROTOCOL, MAX_AXES, PATTERN_SIZE, PROTOCOL_VERSION, producer
 from .spec import ModelSpec
 from .terminal import shown
 
@@ -200,6 +200,8 @@ def _read_tensor(data: object, where: str) -> FrameTensor:
 def _check_tensor(tensor: FrameTensor) -> None:
     """Refuse a tensor whose text, shape and clipping do not agree."""
     where = f"tensor {shown(tensor.key)}"
+    if len(tensor.shape) > MAX_AXES:
+        raise TensorError(f"{where}: shape has {len(tensor.shape)} axes, at most {MAX_AXES} are read")
     data_shape = tensor.shape
     if tensor.clipped:
         if tensor.dataShape is None:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import LinkError
+from .errors import JsonError, LinkError
 from .jsontext import dumps, loads
 from .kinds import INFORMATIONAL_PARAMS
 from .labs import resolve_lab
@@ -199,7 +199,10 @@ def _packed(text: bytes) -> str:
             "save it to a .pta file instead"
         )
     # What is sent must be what a decoder takes: depth and number of values included.
-    _parsed(text)
+    try:
+        _parsed(text)
+    except JsonError as error:
+        raise LinkError(f"{error}; save it to a .pta file instead") from None
     packer = zlib.compressobj(6, zlib.DEFLATED, _WBITS, 8, zlib.Z_DEFAULT_STRATEGY)
     packed = packer.compress(text) + packer.flush()
     return binascii.b2a_base64(packed, newline=False).translate(_TO_URL_SAFE).rstrip(b"=").decode("ascii")

@@ -18,6 +18,7 @@ __all__ = [
     "HISTORY_FRAMES",
     "HIST_BINS",
     "LAB_ORIGIN",
+    "MAX_AXES",
     "MAX_BLOCKS",
     "MAX_DEPTH",
     "MAX_FILE_BYTES",
@@ -47,6 +48,7 @@ ENV_NO_BROWSER = "PTA_NO_BROWSER"
 ENV_DEBUG = "PTA_DEBUG"
 
 MAX_DEPTH = 64
+MAX_AXES = 64  # as many as PyTorch and NumPy have; the product of thousands of sizes takes minutes
 MAX_BLOCKS = 100_000
 MAX_INTEGER = 2**53 - 1  # the largest that a browser holds exactly
 MAX_LINK_CHARS = 32_000

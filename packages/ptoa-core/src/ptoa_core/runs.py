@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 import warnings
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._disk import Path, numbered, refuse_special, safe_stem, write_all
+from ._disk import Path, numbered, refuse_special, safe_stem, text_of, write_all
 from ._fork import register
 from ._header import as_header
 from ._run_reader import (
@@ -31,7 +32,7 @@ from ._run_reader import (
 from .encoded import EncodedFrame, encode_frame
 from .errors import FileError, FormatError, FrameError, PtoaWarning, SettingError
 from .jsontext import dumps, loads
-from .protocol import MAX_LINE_BYTES, PROTOCOL_VERSION, RUN_PATTERN_BYTES, RUN_PROTOCOL, producer
+from .protocol import MAX_INTEGER, MAX_LINE_BYTES, PROTOCOL_VERSION, RUN_PATTERN_BYTES, RUN_PROTOCOL, producer
 from .validate import check
 
 if TYPE_CHECKING:
@@ -135,6 +136,9 @@ class RunFile:
         self._has_header = opened.continued
         self._ours = True
         register(self)
+        if spec is not None and not opened.continued:
+            self._begin(spec)
+        # After the header: a filter may turn the warning into an error, and what is left is a run file.
         if resume and opened.path != os.fspath(path):
             warnings.warn(
                 f"{os.fspath(path)!r} exists and is no run of this spec that can be continued; "
@@ -142,8 +146,6 @@ class RunFile:
                 PtoaWarning,
                 stacklevel=2,
             )
-        if spec is not None and not opened.continued:
-            self._begin(spec)
 
     def _begin(self, spec: ModelSpec) -> None:
         """Write the header of a new file; when it does not fit, leave no file behind."""
@@ -329,7 +331,7 @@ class _Opened(NamedTuple):
 
 def _open_run(path: str, spec: ModelSpec | None, resume: bool) -> _Opened:
     """Make the file, continue it, or make one with the next free number."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    os.makedirs(os.path.dirname(text_of(path)) or ".", exist_ok=True)
     for candidate in numbered(path):
         opened = _created(candidate)
         if opened is None and resume and spec is not None:
@@ -383,23 +385,26 @@ def _continued(path: str, spec: ModelSpec) -> _Opened | None:
 
 def _prepare(fd: int, path: str, spec: ModelSpec) -> int | None:
     """Check the header, mend the end, and count the attempt; None when it is not ours to continue."""
-    status = os.fstat(fd)
-    refuse_special(status.st_mode, path)
-    if not _lock_file(fd):
-        return None
+    refuse_special(os.fstat(fd).st_mode, path)
     with os.fdopen(os.dup(fd), "rb") as file:
         header = as_header(loads(file.readline(MAX_LINE_BYTES), what="header"), path)
-        if header["spec"] != loads(dumps(spec), what="spec"):
-            return None
-        lines = lines_backward(file, status.st_size)
+    # Whoever makes a file locks it before the header is there: until then its lock is left alone.
+    if header["spec"] != loads(dumps(spec), what="spec") or not _lock_file(fd):
+        return None
+    with os.fdopen(os.dup(fd), "rb") as file:
+        # Its last writer may have gone on until the lock was free: size and lines are read after that.
+        size = os.fstat(fd).st_size
+        lines = lines_backward(file, size)
         torn = next(lines)
-        attempt = last_attempt(lines)
-        if is_whole_event(torn):
-            attempt = last_attempt(iter([torn])) or attempt
+        whole = is_whole_event(torn)
+        attempt = last_attempt(chain([torn], lines) if whole else lines) or 0
+        if attempt >= MAX_INTEGER:  # there is no number for another one
+            return None
+        if whole:
             write_all(fd, b"\n")
         else:
-            os.ftruncate(fd, status.st_size - len(torn))
-    return 1 if attempt is None else attempt + 1
+            os.ftruncate(fd, size - len(torn))
+    return attempt + 1
 
 
 def _with_attempt(text: bytes, attempt: int) -> bytes:

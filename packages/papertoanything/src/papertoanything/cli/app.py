@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sys
 import traceback
 import warnings
 from typing import TYPE_CHECKING, NoReturn
@@ -23,6 +22,8 @@ from ptoa_core.protocol import ENV_DEBUG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from _typeshed import SupportsWrite
 
 __all__ = ["build_parser", "main"]
 
@@ -57,6 +58,11 @@ ptoa COMMAND --help says more about each."""
 class _Usage(argparse.ArgumentParser):
     """A parser whose complaint is two short lines, with nothing raw of what was typed."""
 
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help; argparse's own takes no notice of an output that refuses it."""
+        del file
+        Console.standard().write(self.format_help())
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is; status 2."""
         console = Console.standard()
@@ -70,7 +76,7 @@ class _Version(argparse.Action):
 
     def __call__(self, *_: object) -> NoReturn:
         """Print and end."""
-        sys.stdout.write("\n".join(version_lines()) + "\n")
+        Console.standard().write("\n".join(version_lines()) + "\n")
         raise SystemExit(0)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from papertoanything.cli.link import print_link
 from papertoanything.cli.source import Subject, add_source, read_source
-from papertoanything.cli.table import Column, render
+from papertoanything.cli.table import Column, clip, render
 from papertoanything.show import link_for
 from ptoa_core.errors import SettingError
 from ptoa_core.jsontext import dumps
@@ -110,7 +110,7 @@ def _report_problems(spec: ModelSpec, console: Console) -> None:
     """Say what is odd about the spec; it is shown all the same."""
     problems = validate(spec)
     for problem in problems[:_PROBLEMS_SHOWN]:
-        console.note(f"{problem.where}: {problem.message}", "warning")
+        console.note(problem.message, "warning")
     if len(problems) > _PROBLEMS_SHOWN:
         console.note(f"and {len(problems) - _PROBLEMS_SHOWN:,} more like these", "warning")
 
@@ -256,9 +256,10 @@ def _number(count: object) -> str:
 def _summary(subject: Subject) -> Iterator[str]:
     """What the table does not say: size, output, origin, and what else the file holds."""
     spec = subject.spec
-    origin = f"{spec.origin.kind} {spec.origin.source or ''}".strip()
+    texts = (spec.name, spec.output, f"{spec.origin.kind} {spec.origin.source or ''}".strip())
+    name, output, origin = (clip(text, _CELL_CHARS, "...") for text in texts)
     count = len(spec.blocks)
-    yield f"{spec.name}: {count:,} block{'s' if count != 1 else ''}, output {spec.output}, origin {origin}"
+    yield f"{name}: {count:,} block{'s' if count != 1 else ''}, output {output}, origin {origin}"
     if subject.trace is not None:
         yield f"trace: step {subject.trace.step}, {len(subject.trace.tensors):,} tensors"
     if subject.run is not None:

@@ -151,9 +151,9 @@ def _example_input(model: Any, args: argparse.Namespace) -> Any:
     shapes = args.input_shape or []
     if not shapes:
         return None
-    dtypes = _dtype_each(args.dtype or [_usual_dtype(model)], len(shapes))
     _refuse_over_memory(shapes)
-    with user_code("making the example input failed"):
+    with user_code("making the example input failed"):  # what lists a model's modules may be its own
+        dtypes = _dtype_each(args.dtype or [_usual_dtype(model)], len(shapes))
         inputs = tuple(_tensor(model, s, d, args.vocab) for s, d in zip(shapes, dtypes, strict=True))
     return inputs[0] if len(inputs) == 1 else inputs
 
