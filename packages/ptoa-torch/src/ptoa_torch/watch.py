@@ -85,6 +85,7 @@ class Watch:
         sinks: Functions that are given each frame, on a thread of ours.
         lab_url: The Lab to open, or ``"local"``; the environment's or the hosted one by default.
         blocks: Patterns of block ids, kinds or module paths; others get no row.
+        start_step: The number of the first step: of a run that is resumed, the steps behind it.
 
     Attributes:
         model: The model.
@@ -92,7 +93,7 @@ class Watch:
         every: As given.
         server: The bridge; None where none could be started.
         spec: The model's spec; None until it is read.
-        step_count: Steps counted so far.
+        step_count: Steps counted so far, those before ``start_step`` included.
         closed: Whether the watch has ended.
 
     Raises:
@@ -132,14 +133,16 @@ class Watch:
         sinks: Sequence[Callable[[HealthFrame], object]] | None = None,
         lab_url: str | None = None,
         blocks: Sequence[str] | None = None,
+        start_step: int = 0,
     ) -> None:
-        """Start the bridge, count steps, and get ready for step 0."""
-        _check(model, every, val_every, val_loss, sinks)
+        """Start the bridge, count steps, and get ready for the first one."""
+        _check(model, every, val_every, val_loss, sinks, start_step)
         self.model = model
         self.optimizer = optimizer
         self.every = every
         self.spec: ModelSpec | None = None
-        self.step_count = 0
+        self.step_count = start_step
+        self._start_step = start_step
         self.closed = False
         self._root = unwrapped(model)
         self._val_loss = val_loss
@@ -524,7 +527,8 @@ class Watch:
 
     def _say_goodbye(self) -> None:
         """Print what the watch leaves behind."""
-        steps = f"{self.step_count} step{'' if self.step_count == 1 else 's'}"
+        count = self.step_count - self._start_step
+        steps = f"{count} step{'' if count == 1 else 's'}"
         frames = f"{self._frames_made} frame{'' if self._frames_made == 1 else 's'}"
         dropped = f", {self._pump.dropped} dropped" if self._pump is not None and self._pump.dropped else ""
         where = f"; run file {escape(self._run.path)}" if self._run is not None else ""
@@ -564,16 +568,17 @@ def watch(
     return Watch(model, optimizer, every, val_loss, open, **options)
 
 
-def _check(model: Any, every: Any, val_every: Any, val_loss: Any, sinks: Any) -> None:
+def _check(model: Any, every: Any, val_every: Any, val_loss: Any, sinks: Any, start_step: Any) -> None:
     """Refuse what cannot be watched."""
     if not isinstance(model, nn.Module):
         raise SettingError(
             f"model must be a torch.nn.Module, found {type(model).__name__}; pass the model itself"
         )
-    for name, number in (("every", every), ("val_every", val_every)):
-        whole = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+    numbers = (("every", every, 1), ("val_every", val_every, 1), ("start_step", start_step, 0))
+    for name, number, least in numbers:
+        whole = isinstance(number, int) and not isinstance(number, bool) and number >= least
         if not whole and not (name == "val_every" and number is None):
-            raise SettingError(f"{name} must be a whole number of at least 1, found {number!r}")
+            raise SettingError(f"{name} must be a whole number of at least {least}, found {number!r}")
     if val_loss is not None and not callable(val_loss) and loss_value(val_loss) is None:
         raise SettingError(f"val_loss must be a number or a function that gives one, found {val_loss!r}")
     for function in sinks or ():
