@@ -30,7 +30,6 @@ class WatchHolder:
 
     def start(self, model: Any, optimizer: Any) -> None:
         """Begin to watch the run of `model` under `optimizer`."""
-        # Not `ptoa_torch.watch`: that is a module too, and takes the name once it is imported.
         from ptoa_torch import Watch
 
         self.close()
