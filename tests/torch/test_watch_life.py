@@ -237,7 +237,7 @@ def test_a_copy_made_on_a_frame_step_is_not_watched(how):
         assert len(watching.frames) == 1
         assert made.calls.item() == 3
         assert model.calls.item() == 1
-        assert watching._probe.frame.forwards == 0
+        assert watching._session._probe.frame.forwards == 0
 
 
 def test_a_copy_made_inside_a_forward_has_hooks_that_do_nothing():

@@ -30,7 +30,6 @@ class WatchHolder:
 
     def start(self, model: Any, optimizer: Any, start_step: int = 0) -> None:
         """Begin to watch the run of `model` under `optimizer`; a resumed run has steps behind it."""
-        # Not `ptoa_torch.watch`: that is a module too, and takes the name once it is imported.
         from ptoa_torch import Watch
 
         self.close()
