@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import subprocess
 import sys
+import warnings
 from types import MappingProxyType
 
 import pytest
@@ -18,7 +19,9 @@ NAMES = [
 ]
 if not NAMES:
     pytest.skip("needs lightning or pytorch_lightning", allow_module_level=True)
-pl = importlib.import_module(NAMES[0])
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # what an old release says of its own requirements
+    pl = importlib.import_module(NAMES[0])
 
 from ptoa_core.runs import RunFile  # noqa: E402  after what it may be skipped for
 from ptoa_integrations.lightning import PTACallback  # noqa: E402
@@ -228,6 +231,10 @@ def test_manual_steps_are_counted_as_they_are_made_with_what_was_clipped():
 @pytest.mark.parametrize("kind", [Module, ManualModule], ids=["automatic", "manual"])
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true", "64-true"])
 def test_precision_plugins_leave_the_loss_and_the_count(precision, kind):
+    try:
+        pl.Trainer(precision=precision, accelerator="cpu", logger=False)
+    except ValueError as error:
+        pytest.skip(str(error))
     module = kind()
     trainer, counted = fit(
         module, PTACallback(every=1, open=False, run_file="run.pta"), precision=precision
@@ -243,6 +250,7 @@ def test_a_fast_run_for_developers_is_one_frame():
     assert [frame.step for frame in frames_of()] == [0]
 
 
+@pytest.mark.skipif(not hasattr(torch.nn.Module, "compile"), reason="too old to compile here")
 @pytest.mark.parametrize("kind", [Module, ManualModule], ids=["automatic", "manual"])
 def test_a_compiled_module_is_compiled_as_often_as_without(kind):
     def graphs(callback):
