@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from .census import Census
 
 __all__ = [
     "compiled_inside",
@@ -40,6 +43,7 @@ __all__ = [
     "norm_classes",
     "set_version",
     "storage_key",
+    "storage_pin",
     "version_of",
     "wait_for",
 ]
@@ -72,14 +76,23 @@ def storage_key(tensor: Tensor) -> int | None:
         return None
 
 
-def is_lazy(model: nn.Module) -> bool:
+def storage_pin(tensor: Tensor) -> object:
+    """What keeps a storage's key from being given to another one, without keeping its memory."""
+    try:
+        return StorageWeakRef(tensor.untyped_storage())
+    except (RuntimeError, NotImplementedError, AttributeError, ValueError):
+        return None
+
+
+def is_lazy(parts: Census) -> bool:
     """Whether some module of the model makes its parameters in its first forward."""
-    return any(isinstance(module, LazyModuleMixin) for module in model.modules())
+    return any(isinstance(module, LazyModuleMixin) for _, module in parts.modules)
 
 
 def is_uninitialized(tensor: Tensor) -> bool:
     """Whether a parameter or buffer still waits for its shape."""
-    return isinstance(tensor, (UninitializedParameter, UninitializedBuffer))
+    # By exact class: isinstance of a parameter class runs Python code of torch for each tensor.
+    return type(tensor) in (UninitializedParameter, UninitializedBuffer)
 
 
 def is_scripted(module: nn.Module) -> bool:
@@ -111,9 +124,9 @@ def _stance(name: str) -> Iterator[None]:
         yield
 
 
-def eager(model: nn.Module) -> AbstractContextManager[None]:
+def eager(parts: Census) -> AbstractContextManager[None]:
     """A context in which compiled parts of the model run as plain Python."""
-    if any(is_compiled(module) for module in model.modules()):
+    if any(is_compiled(module) for _, module in parts.modules):
         return _stance("force_eager")
     return contextlib.nullcontext()
 

@@ -21,7 +21,7 @@ from ._compat import is_uninitialized
 from .functions import NORMS
 from .graph import Call, Graph, Value
 from .matchers import activation_role
-from .nodes import Node, Nodes, has_bias, linear_sizes, parameter_reads, weight_read
+from .nodes import Node, Nodes, copied, has_bias, linear_sizes, parameter_reads, weight_read
 from .regions import Region, activation_name, common_call, find_attention, find_experts, find_mlps
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _DRAWN = frozenset(
 _WEIGHTED = frozenset({"linear", "embedding", "norm", "leaf", "activation", "attention", "posenc", "mlp"})
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Unit:
     """One block in the making.
 
@@ -240,11 +240,11 @@ class _Drawer:
         unit.value = node.makes[0] if node.makes else None
         if node.call is not None:
             unit.module, unit.modules, unit.ordinal = node.call.module, [node.call.path], node.call.ordinal
-            unit.parameters.update((id(p), p) for p in _parameters(node.call.module))
+            unit.parameters.update([(id(p), p) for p in _parameters(node.call.module)])
             returned = next((v for v in node.call.outputs if self.nodes.maker(v) is node), None)
             unit.value = returned or unit.value
         own = (*parameter_reads(node), *(node.views if node.kind in _WEIGHTED else ()))
-        unit.parameters.update((id(v.tensor), v.tensor) for v in own)
+        unit.parameters.update([(id(v.tensor), v.tensor) for v in own])
         self.units.append(unit)
         return unit
 
@@ -461,8 +461,7 @@ class _Drawer:
 def _describe(node: Node) -> tuple[str, BlockParams]:
     """The kind and params of a drawn node."""
     if node.call is not None:
-        params = BlockParams(**{**node.params.__dict__, "extra": dict(node.params.extra)})
-        return ("group" if node.kind == "leaf" else node.kind), params
+        return ("group" if node.kind == "leaf" else node.kind), copied(node.params)
     return _FUNCTIONS.get(node.kind, _group)(node)
 
 

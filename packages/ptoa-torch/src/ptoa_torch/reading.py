@@ -21,6 +21,7 @@ from ptoa_core.errors import SettingError
 
 from . import _compat, fx_trace
 from .blocks import Drawing, draw
+from .census import Census, census
 from .errors import ForwardError
 from .from_module import STRATEGIES, Analysis
 from .hook_trace import Failure, Recording, record
@@ -82,6 +83,7 @@ class _Request:
     name: str
     source: str
     keep: bool
+    parts: Census
 
     def drawn(self, graph: Graph) -> Drawing:
         """A graph of the model, drawn."""
@@ -101,11 +103,13 @@ def read(model: Any, example_input: Any, strategy: str, name: str | None, *, kee
     _check(model, strategy)
     inner, prefix = _unwrapped(model)
     label, source = _names(inner, name)
-    if example_input is not None and _compat.is_lazy(inner):
-        inner = _materialised(inner, as_inputs(example_input))
     inputs = None if example_input is None else as_inputs(example_input)
+    parts = census(inner)
+    if inputs is not None and _compat.is_lazy(parts):
+        inner = _materialised(inner, inputs)
+        parts = census(inner)
     with _collector_off():
-        result = _READERS[strategy](_Request(inner, inputs, label, source, keep))
+        result = _READERS[strategy](_Request(inner, inputs, label, source, keep, parts))
     if prefix:
         bindings = result.spec.bindings
         bindings.update({block: (prefix + path).rstrip(".") for block, path in bindings.items()})
@@ -145,7 +149,7 @@ def _by_tree(request: _Request) -> Analysis:
 def _by_fx(request: _Request) -> Analysis:
     """The trace alone."""
     try:
-        drawing = request.drawn(fx_trace.trace(request.model, request.inputs))
+        drawing = request.drawn(fx_trace.trace(request.model, request.inputs, parts=request.parts))
     except Exception as error:
         text = f"torch.fx cannot trace {request.name}: {_first_line(error)}; pass an example input"
         raise ForwardError(text) from error
@@ -156,7 +160,7 @@ def _by_hooks(request: _Request) -> Analysis:
     """The recorded pass alone."""
     if request.inputs is None:
         raise SettingError('strategy "hooks" records one forward pass, so it needs an example_input')
-    recording = record(request.model, request.inputs, keep=request.keep)
+    recording = record(request.model, request.inputs, keep=request.keep, parts=request.parts)
     if recording.failure is not None:
         raise _forward_error(request, recording, recording.failure)
     return _recorded(request, recording)
@@ -166,14 +170,14 @@ def _auto(request: _Request) -> Analysis:
     """The recorded pass with the trace as a second opinion; without inputs the trace, else the tree."""
     if request.inputs is None:
         return _without_inputs(request)
-    recording = record(request.model, request.inputs, keep=request.keep)
+    recording = record(request.model, request.inputs, keep=request.keep, parts=request.parts)
     if recording.failure is not None:
         error = _forward_error(request, recording, recording.failure)
         result = _by_tree(request)
         result.warnings.insert(0, f"{error}; what is drawn comes from the module tree")
         return result
     result = _recorded(request, recording)
-    traced = _second_opinion(request.model, request.inputs)
+    traced = _second_opinion(request)
     if traced is not None:
         differences = _differences(request.drawn(traced).spec, result.spec)
         result.warnings.extend(differences)
@@ -183,7 +187,7 @@ def _auto(request: _Request) -> Analysis:
 
 def _without_inputs(request: _Request) -> Analysis:
     """The trace where there is one, else the tree with the reason."""
-    if sum(1 for _ in request.model.modules()) <= _MAX_TRACED:
+    if len(request.parts.modules) <= _MAX_TRACED:
         try:
             return _by_fx(request)
         except ForwardError as error:
@@ -201,12 +205,12 @@ _READERS = {"auto": _auto, "fx": _by_fx, "hooks": _by_hooks, "tree": _by_tree}
 # ── parts ────────────────────────────────────────────────────────────────────
 
 
-def _second_opinion(model: nn.Module, inputs: Inputs) -> Graph | None:
+def _second_opinion(request: _Request) -> Graph | None:
     """The trace of a model of moderate size; None where it cannot be traced."""
-    if sum(1 for _ in model.modules()) > fx_trace.MAX_MODULES:
+    if len(request.parts.modules) > fx_trace.MAX_MODULES:
         return None
     try:
-        return fx_trace.trace(model, inputs)
+        return fx_trace.trace(request.model, request.inputs, parts=request.parts)
     except Exception:  # noqa: BLE001 - what cannot be traced raises anything at all; the recorded pass stands
         return None
 
