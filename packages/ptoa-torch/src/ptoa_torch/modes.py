@@ -307,6 +307,17 @@ def _restore_attributes(attributes: dict[str, Any], saved: dict[str, Any]) -> No
             attributes[name] = item
 
 
+@contextlib.contextmanager
+def _own_casts() -> Iterator[None]:
+    """Keep weights that autocast casts here, without gradients, from being used by the caller's forward."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
 class _WriteWatch(TorchFunctionMode):
     """Tells a guard about each torch function before it runs."""
 
@@ -329,8 +340,9 @@ def untouched(
     """Run anything on a model and leave it, its inputs and the random state as they were.
 
     Covers attributes of every module (also lists, dicts and plain objects they hold), hooks,
-    parameters, buffers, gradients, ``requires_grad``, write counters, and the random state of
-    Python, numpy, the CPU and every initialised accelerator. Nothing is moved between devices.
+    parameters, buffers, gradients, ``requires_grad``, write counters, autocast's cache, and the
+    random state of Python, numpy, the CPU and every initialised accelerator. Nothing is moved
+    between devices.
 
     Args:
         model: The model.
@@ -348,7 +360,7 @@ def untouched(
     """
     guard = StateGuard(model, inputs, parts)
     try:
-        with _WriteWatch(guard) if watch_writes else contextlib.nullcontext():
+        with _WriteWatch(guard) if watch_writes else contextlib.nullcontext(), _own_casts():
             yield guard
     finally:
         guard.restore()
