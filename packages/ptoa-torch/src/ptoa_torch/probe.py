@@ -27,6 +27,7 @@ from .hooks import Compiled, HookSet
 from .losses import loss_in_output
 from .meter import Meter
 from .modes import untouched
+from .ranks import Place, WithoutCollectives, is_sharded
 from .soundness import Seen, Trail
 from .stats import dead_share
 from .timing import clock
@@ -42,6 +43,7 @@ __all__ = ["Probe", "first_tensor"]
 _MAX_DEPTH = 4
 _COMPILED = "its model or module runs in a compiled graph"
 _HIDDEN = "runs in a compiled graph, and compiled=False looks inside no graph"
+_WAITS = "runs in a compiled graph, and to look inside would keep other processes waiting"
 _ODD = "ran another number of times than when the model was read"
 
 
@@ -82,6 +84,7 @@ class Probe:
             step begins.
         complain: Called with a place and an exception of our own; the place then stands aside.
         read_model: Called with the arguments of the first training forward; gives the plan.
+        place: Which of several processes this one is.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Probe:
         keeps_early: bool,
         complain: Callable[[str, Exception], object],
         read_model: Callable[[tuple[Any, ...], dict[str, Any]], Plan | None],
+        place: Place = Place(),  # noqa: B008  # a frozen value
     ) -> None:
         """Put nothing on the model yet."""
         self.root = root
@@ -107,6 +111,7 @@ class Probe:
         self._complain = complain
         self._read_model = read_model
         self._entries = _Entries(root)
+        self._place = place
         self._hooks = HookSet()
         self._leaves: list[Any] = []
         self._expected = 1
@@ -263,6 +268,9 @@ class Probe:
         if not self._looks_inside:
             self._name_hidden(frame, closed, _HIDDEN)
             return
+        if self._place.size > 1 and is_sharded(self.root):
+            self._name_hidden(frame, closed, _WAITS)
+            return
         started = clock()
         self._put_hooks(self.plan, closed, inside=True)
         mode = self._mode or contextlib.nullcontext()
@@ -272,6 +280,7 @@ class Probe:
                 untouched(self.root, (args, kwargs)),
                 _compat.eager(self.root),
                 _compat.no_autocast_cache(),
+                WithoutCollectives() if self._place.size > 1 else contextlib.nullcontext(),
             ):
                 if self._mode is not None:
                     self._mode.begin()
@@ -518,6 +527,7 @@ class Probe:
             self._updates.moved(frame)
         with self._aside("statistics"), torch.no_grad():
             self._meter.flush(frame.parcel)
+        self._updates.over_ranks(frame, self.root, self._aside)
         frame.ended = clock()
 
     def keep_weights(self) -> None:

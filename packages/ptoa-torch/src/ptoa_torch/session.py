@@ -23,6 +23,7 @@ from .losses import LossTrail, loss_value
 from .modes import untouched
 from .plan import Plan, make_plan, unwrapped
 from .probe import Probe
+from .ranks import Place, WithoutCollectives, is_sharded, place
 from .soundness import Finding, first_unsound
 from .steps import StepCounter, StepWatch, hooked_optimizer
 from .timing import Stopwatch, clock
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ptoa_core.frames import HealthFrame
     from ptoa_core.spec import ModelSpec
 
-__all__ = ["Outlet", "Session", "check", "unwrapped"]
+__all__ = ["Idle", "Outlet", "Session", "check", "place", "session_class", "unwrapped"]
 
 
 class Outlet(Protocol):
@@ -72,9 +73,13 @@ class Session:
         compiled: Whether a compiled model is run once more on frame steps, to see inside it.
         blocks: Patterns of the blocks that have a row.
         spec: The model's spec, where it was read before.
+        start_step: The number of the first step.
+        place: Which of several processes this one is; only the first one reads the model.
+        reduce: Whether norms are summed over all processes.
 
     Attributes:
-        step_count: Steps counted so far.
+        start_step: As given.
+        step_count: Steps counted so far, those before ``start_step`` included.
     """
 
     def __init__(
@@ -93,9 +98,13 @@ class Session:
         compiled: bool,
         blocks: Sequence[str] | None,
         spec: ModelSpec | None,
+        start_step: int,
+        place: Place,
+        reduce: bool,
     ) -> None:
         """Register the hook that counts."""
-        self.step_count = 0
+        self.start_step = self.step_count = start_step
+        self._place = place
         self._outlet = outlet
         self._root = unwrapped(model)
         self._every = every
@@ -119,15 +128,16 @@ class Session:
             self._root,
             hist=hist,
             compiled=compiled,
-            updates=Updates(update_ratio, self._counters),
+            updates=Updates(update_ratio, self._counters, place, reduce=reduce and place.size > 1),
             keeps_early=not self._counters,
             complain=self._failed,
             read_model=self._read_at_forward,
+            place=place,
         )
         self._watch = StepWatch(self._probe.before_step, self._probe.after_step)
 
     def begin(self, example_input: Any = None) -> None:
-        """Read the model where an input is given, and get ready for step 0."""
+        """Read the model where an input is given, and get ready for the first step."""
         if example_input is not None:
             self._probe.plan = self._read(example_input)
         self._arm()
@@ -155,6 +165,8 @@ class Session:
 
     def _read(self, example_input: Any) -> Plan | None:
         """Read the model, begin the run, and plan what is measured."""
+        if self._place.rank > 0:
+            return Plan(everything=[module for module in self._root.modules() if module._parameters])
         found = self._analysis(example_input)
         if found is None:
             return None
@@ -176,7 +188,7 @@ class Session:
             return Analysis(given, "given")
         for attempt in (example_input, None):
             try:
-                found = analyze(self._root, attempt)
+                found = self._analyze(attempt)
             except Exception as error:  # noqa: BLE001  # a model may raise anything; training goes on
                 self._outlet.warn("read", f"the model could not be read: {text_of(error)}")
                 continue
@@ -187,6 +199,15 @@ class Session:
                 found.spec = given
             return found
         return None
+
+    def _analyze(self, example_input: Any) -> Analysis:
+        """Read the model without talking to other processes, which would wait for the answer for ever."""
+        if is_sharded(self._root):
+            return analyze(self._root, strategy="tree")
+        if self._place.size == 1:
+            return analyze(self._root, example_input)
+        with WithoutCollectives():
+            return analyze(self._root, example_input)
 
     # ── the steps ─────────────────────────────────────────────────────────────
 
@@ -337,7 +358,7 @@ def _counters(optimizer: Any, stepped: Callable[[], object]) -> list[StepCounter
     """A counter for each optimizer whose steps torch tells of; the first one's steps make frames."""
     several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
     found = [hooked for one in several if (hooked := hooked_optimizer(one)) is not None]
-    return [StepCounter(one, None if place else stepped) for place, one in enumerate(dict.fromkeys(found))]
+    return [StepCounter(one, None if nth else stepped) for nth, one in enumerate(dict.fromkeys(found))]
 
 
 def _told(found: Finding, step: int, after: int | None, loss: tuple[int, str] | None) -> str:
@@ -352,7 +373,40 @@ def _told(found: Finding, step: int, after: int | None, loss: tuple[int, str] | 
     return f"{when}: {found.text}" + (f"; {told_loss} first at step {loss[0]}" if loss is not None else "")
 
 
-def check(model: Any, every: Any, val_every: Any, val_loss: Any) -> None:
+class Idle:
+    """The session of a process that takes no part: nothing is put on the model and nothing is counted."""
+
+    def __init__(self, *_: Any, start_step: int, **__: Any) -> None:
+        """Take a session's arguments."""
+        self.start_step = self.step_count = start_step
+
+    def begin(self, example_input: Any = None) -> None:
+        """Do nothing."""
+
+    def close(self, *, emit: bool) -> None:
+        """Do nothing."""
+
+    def read_model(self) -> None:
+        """Do nothing."""
+
+    def step(self, loss: Any) -> None:
+        """Do nothing."""
+
+    def log(self, loss: Any, val_loss: Any) -> None:
+        """Do nothing."""
+
+
+def session_class(place: Place, reduce: bool) -> type[Session | Idle]:
+    """Who measures: the first process, or all of them where norms are summed.
+
+    Example:
+        >>> session_class(Place(0, 2), False).__name__, session_class(Place(1, 2), False).__name__
+        ('Session', 'Idle')
+    """
+    return Session if place.rank == 0 or reduce else Idle
+
+
+def check(model: Any, every: Any, val_every: Any, val_loss: Any, start_step: Any) -> None:
     """Refuse what cannot be watched.
 
     Raises:
@@ -362,10 +416,11 @@ def check(model: Any, every: Any, val_every: Any, val_loss: Any) -> None:
         raise SettingError(
             f"model must be a torch.nn.Module, found {type(model).__name__}; pass the model itself"
         )
-    for name, number in (("every", every), ("val_every", val_every)):
-        whole = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+    numbers = (("every", every, 1), ("val_every", val_every, 1), ("start_step", start_step, 0))
+    for name, number, least in numbers:
+        whole = isinstance(number, int) and not isinstance(number, bool) and number >= least
         if not whole and not (name == "val_every" and number is None):
-            raise SettingError(f"{name} must be a whole number of at least 1, found {number!r}")
+            raise SettingError(f"{name} must be a whole number of at least {least}, found {number!r}")
     if val_loss is not None and not callable(val_loss) and loss_value(val_loss) is None:
         raise SettingError(f"val_loss must be a number or a function that gives one, found {val_loss!r}")
 

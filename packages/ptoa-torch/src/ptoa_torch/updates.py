@@ -7,6 +7,7 @@ them itself, later). With several optimizers each has a lane of its own.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,23 @@ import torch
 from torch import Tensor
 
 from . import _compat
+from .meter import Parcel
 from .parameters import ParameterNorms
+from .ranks import Place, is_sharded, share_of, sum_over_ranks
 from .steps import find_scaler, learning_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from torch import nn
 
     from .frame import Frame
     from .plan import Plan
     from .steps import StepCounter
 
 __all__ = ["Lane", "Updates"]
+
+_NORMS = 3  # a parameter's weight, gradient and update
 
 
 @dataclass(eq=False)
@@ -49,10 +56,22 @@ class Updates:
     Args:
         ratio: Whether to copy the weights, to see how far a step moves them.
         counters: The optimizers whose steps are counted; the first one's steps make frames.
+        place: Which of several processes this one is.
+        reduce: Whether norms are summed over all processes, which all must ask for.
     """
 
-    def __init__(self, ratio: bool, counters: Sequence[StepCounter]) -> None:
+    def __init__(
+        self,
+        ratio: bool,
+        counters: Sequence[StepCounter],
+        place: Place = Place(),  # noqa: B008  # a frozen value
+        *,
+        reduce: bool = False,
+    ) -> None:
         """Take no memory yet."""
+        self._place = place
+        self._reduce = reduce
+        self._own = Parcel()
         self._ratio = ratio
         self._counters = counters
         self._norms = ParameterNorms()
@@ -72,7 +91,7 @@ class Updates:
         self._parameters, frame.owners = plan.parameters()
         frame.frozen = [not parameter.requires_grad for parameter in self._parameters]
         keep = self._norms.keep_weights if self._ratio else self._norms.measure_weights
-        keep(self._parameters, frame.norms, frame.parcel)
+        keep(self._parameters, frame.norms, self._parcel(frame))
 
     def before(self, frame: Frame, optimizer: torch.optim.Optimizer, closure: bool) -> bool:
         """An optimizer is about to step; returns whether it is one of this model's, and the first time."""
@@ -82,18 +101,16 @@ class Updates:
         places = self._owned(optimizer)
         if not places and counter is None:
             return False
-        first = self._main in (None, optimizer)
         scaler = find_scaler()
-        if first and scaler is None:
+        if optimizer is self._main and scaler is None:
             places += self._left_over(frame, places)
-        lane = frame.lanes[id(optimizer)] = Lane(
-            places, None if counter is None else counter.steps, closure=closure
-        )
+        step = frame.step if optimizer is self._main else None if counter is None else counter.steps
+        lane = frame.lanes[id(optimizer)] = Lane(places, step, closure=closure)
         self._seen_stepping = True
         if closure:
             frame.notes["closure"] = True
         else:
-            self._norms.measure_grads(self._parameters, frame.norms, frame.parcel, places)
+            self._norms.measure_grads(self._parameters, frame.norms, self._parcel(frame), places)
         if scaler is not None:
             self._read_scaling(frame, optimizer, scaler, lane)
         if frame.main is None or optimizer is self._main:
@@ -106,7 +123,7 @@ class Updates:
         lane = frame.lanes.get(id(optimizer))
         if lane is not None and lane.closure:
             lane.closure = False
-            self._norms.measure_grads(self._parameters, frame.norms, frame.parcel, lane.places)
+            self._norms.measure_grads(self._parameters, frame.norms, self._parcel(frame), lane.places)
 
     def unseen_step(self, frame: Frame) -> None:
         """A step is said to be over: where no optimizer was seen in it, gradients as they are after it."""
@@ -116,12 +133,47 @@ class Updates:
             frame.skipped = True  # its optimizer is one that is seen when it steps
             return
         frame.late = True
-        self._norms.measure_grads(self._parameters, frame.norms, frame.parcel)
+        self._norms.measure_grads(self._parameters, frame.norms, self._parcel(frame))
 
     def moved(self, frame: Frame) -> None:
         """Measure how far the weights have moved since they were kept."""
         if self._ratio and frame.owners:
-            self._norms.measure_update(self._parameters, frame.norms, frame.parcel)
+            self._norms.measure_update(self._parameters, frame.norms, self._parcel(frame))
+
+    # ── several processes ─────────────────────────────────────────────────────
+
+    def _parcel(self, frame: Frame) -> Parcel:
+        """Where norms wait: with the frame's numbers, or apart when other processes add to them."""
+        return self._own if self._reduce else frame.parcel
+
+    def over_ranks(self, frame: Frame, root: nn.Module, aside: Callable[[str], Any]) -> None:
+        """Sum norms over all processes where that is wanted; else name the part that this one holds."""
+        if self._reduce:
+            self._add_up(frame, list(root.parameters()), aside)
+        elif self._place.size > 1 and is_sharded(root):
+            frame.notes["shard"] = {"rank": self._place.rank, "of": self._place.size}
+
+    def _add_up(self, frame: Frame, parameters: list[nn.Parameter], aside: Callable[[str], Any]) -> None:
+        """Put norms over all processes in the place of this one's; the others wait, whatever fails here."""
+        numbers = [0.0] * (2 * _NORMS * len(parameters))
+        at: dict[int, int] = {}
+        with aside("norms of this process"):
+            self._own.seal()
+            self._own.open()
+            where = {id(parameter): index for index, parameter in enumerate(parameters)}
+            at = {place: where[id(parameter)] for place, parameter in enumerate(self._parameters)}
+            shares = [share_of(parameter, self._place.size) for parameter in parameters]
+            for kind, norms in enumerate(frame.norms.all()):
+                for place, norm in norms.items():
+                    slot = 2 * (_NORMS * at[place] + kind)
+                    numbers[slot : slot + 2] = norm * norm * shares[at[place]], 1.0
+        with aside("norms over all processes"):
+            numbers = sum_over_ranks(numbers, (parameter.device for parameter in parameters))
+            for kind, norms in enumerate(frame.norms.all()):
+                slots = {place: 2 * (_NORMS * index + kind) for place, index in at.items()}
+                found = {place: numbers[slot] for place, slot in slots.items() if numbers[slot + 1]}
+                norms.update((place, math.sqrt(square)) for place, square in found.items())
+            frame.notes["reduced"] = self._place.size
 
     # ── whose gradients, and by what they are scaled ──────────────────────────
 

@@ -64,6 +64,12 @@ class Watch:
         sinks: Functions that are given each frame, on a thread of ours.
         lab_url: The Lab to open, or ``"local"``; the environment's or the hosted one by default.
         blocks: Patterns of block ids, kinds or module paths; others get no row.
+        start_step: The number of the first step: of a run that is resumed, the steps behind it.
+        reduce: Whether norms are those over all processes. Then every process must watch, with the
+            same options, and waits for the others on frame steps.
+
+    Of several processes the first one shows the run. A watch on another one is silent: it opens
+    nothing, puts nothing on the model (but to take part where norms are summed), and has no frames.
 
     Attributes:
         model: The model.
@@ -110,12 +116,15 @@ class Watch:
         sinks: Sequence[Callable[[HealthFrame], object]] | None = None,
         lab_url: str | None = None,
         blocks: Sequence[str] | None = None,
+        start_step: int = 0,
+        reduce: bool = False,
     ) -> None:
-        """Start the bridge, count steps, and get ready for step 0."""
+        """Start the bridge, count steps, and get ready for the first one."""
         with torch_needed("watch(model)"):
-            from .session import Session, check, unwrapped
-        check(model, every, val_every, val_loss)
+            from .session import check, place, session_class, unwrapped
+        check(model, every, val_every, val_loss, start_step)
         _check_sinks(sinks)
+        here = place()
         self.model = model
         self.optimizer = optimizer
         self.every = every
@@ -123,10 +132,12 @@ class Watch:
         self._root = unwrapped(model)
         self._pid = os.getpid()
         _replace_earlier(self._root)
-        self._delivery = Delivery(run_file, sinks or (), server)
-        if server is None:
+        self._silent = here.rank > 0
+        shown = (False, (), None) if self._silent else (run_file, sinks or (), server)
+        self._delivery = Delivery(*shown)
+        if server is None and not self._silent:
             self._delivery.server = _started_bridge(self._delivery, lab_url, open)
-        self._session = Session(
+        self._session = session_class(here, reduce)(
             model,
             optimizer,
             self._delivery,
@@ -140,6 +151,9 @@ class Watch:
             compiled=compiled,
             blocks=blocks,
             spec=spec,
+            start_step=start_step,
+            place=here,
+            reduce=reduce,
         )
         self._session.begin(example_input)
         _ON_MODEL[self._root] = weakref.ref(self)
@@ -158,7 +172,7 @@ class Watch:
 
     @property
     def step_count(self) -> int:
-        """Steps counted so far."""
+        """Steps counted so far, those before ``start_step`` included."""
         return self._session.step_count
 
     @property
@@ -211,8 +225,8 @@ class Watch:
         """
         if not self.closed:
             self._finish()
-            if self._pid == os.getpid():
-                self._delivery.say_goodbye(self._session.step_count)
+            if self._pid == os.getpid() and not self._silent:
+                self._delivery.say_goodbye(self._session.step_count - self._session.start_step)
 
     def _finish(self) -> None:
         """Close without a word."""
