@@ -180,7 +180,7 @@ def trace(model: nn.Module, inputs: Inputs | None = None, *, parts: Census | Non
         untouched(model, watch_writes=False, parts=parts) as guard,
         torch.no_grad(),
         evaluating(model, parts),
-        _compat.eager(parts),
+        _compat.eager(module for _, module in parts.modules),
     ):
         fixed, given = _defaults(model, inputs)
         tracer = _Tracer(builder, model, given)

@@ -347,7 +347,8 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Censu
             recorder.builder.add_input(tensor, name)
         try:
             _shadow_all(parts, recorder)
-            with torch.no_grad(), evaluating(model, parts), _compat.eager(parts), _deep_calls(parts.depth):
+            eager = _compat.eager(module for _, module in parts.modules)
+            with torch.no_grad(), evaluating(model, parts), eager, _deep_calls(parts.depth):
                 return _run(model, inputs, recorder)
         finally:
             for _, module in parts.modules[1:]:
