@@ -20,7 +20,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from .census import Census
 
@@ -29,6 +29,7 @@ __all__ = [
     "compiler_ran",
     "copy_to_host",
     "eager",
+    "faking",
     "foreach_copy",
     "grad_scalers",
     "in_backward",
@@ -44,6 +45,7 @@ __all__ = [
     "set_version",
     "storage_key",
     "storage_pin",
+    "unwrapped",
     "version_of",
     "wait_for",
 ]
@@ -124,11 +126,26 @@ def _stance(name: str) -> Iterator[None]:
         yield
 
 
-def eager(parts: Census) -> AbstractContextManager[None]:
-    """A context in which compiled parts of the model run as plain Python."""
-    if any(is_compiled(module) for _, module in parts.modules):
-        return _stance("force_eager")
-    return contextlib.nullcontext()
+def eager() -> AbstractContextManager[None]:
+    """A context in which compiled code runs as plain Python; any code may be, once the compiler is loaded."""
+    return _stance("force_eager") if "torch._dynamo.eval_frame" in sys.modules else contextlib.nullcontext()
+
+
+def faking(tensors: Iterable[Any]) -> AbstractContextManager[Any]:
+    """The mode that the fake ones among tensors belong to, so that what is made beside them is fake too."""
+    module: Any = sys.modules.get("torch._subclasses.fake_tensor")
+    if module is None:
+        return contextlib.nullcontext()
+    fake = next((tensor for tensor in tensors if isinstance(tensor, module.FakeTensor)), None)
+    return contextlib.nullcontext() if fake is None else fake.fake_mode
+
+
+def unwrapped(tensor: Any) -> Any:
+    """The tensor inside the wrappers of ``torch.func`` (vmap, grad, jvp); itself where there are none."""
+    functorch: Any = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def local_tensor(tensor: Tensor) -> Tensor:
