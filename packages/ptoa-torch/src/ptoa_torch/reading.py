@@ -25,7 +25,7 @@ from torch.nn.parameter import UninitializedBuffer
 from ptoa_core.errors import SettingError
 
 from . import _compat, fx_trace
-from .blocks import Drawing, draw
+from .blocks import Drawing, Unit, draw
 from .census import Census, census
 from .errors import ForwardError
 from .from_module import STRATEGIES, Analysis
@@ -33,6 +33,7 @@ from .hook_trace import Failure, Recording, record
 from .inputs import Inputs, as_inputs
 from .modes import evaluating, untouched
 from .module_tree import read_tree
+from .scores import Scores, scores_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -278,22 +279,25 @@ def _aux(drawing: Drawing) -> dict[str, dict[str, Any]]:
     """What is known of blocks beside their params."""
     found: dict[str, dict[str, Any]] = {}
     for block, unit in drawing.units.items():
-        facts: dict[str, Any] = {}
+        region, facts = unit.region, dict[str, Any]()
         if unit.modules:
             facts["modules"] = list(unit.modules)
-        if (
-            unit.region is not None
-            and unit.region.weights is not None
-            and isinstance(unit.region.weights.tensor, Tensor)
-        ):
-            facts["weights"] = unit.region.weights.tensor
-        if unit.region is not None and unit.region.inner is not None and unit.region.inner.call is not None:
-            facts["inner"] = unit.region.inner.call.path
+        if region is not None and region.weights is not None and isinstance(region.weights.tensor, Tensor):
+            facts["weights"] = region.weights.tensor
+        elif unit.kind == "attention" and (scores := _scores(unit)) is not None:
+            facts["scores"] = scores
+        if region is not None and region.inner is not None and region.inner.call is not None:
+            facts["inner"] = region.inner.call.path
         if unit.table is not None and isinstance(unit.table.tensor, Tensor):
             facts["table"] = unit.table.tensor
         if facts:
             found[block] = facts
     return found
+
+
+def _scores(unit: Unit) -> Scores | None:
+    """The probabilities of an attention block whose kernel kept them, to be computed again."""
+    return next((scores for node in unit.nodes if (scores := scores_of(node)) is not None), None)
 
 
 def _first_line(error: BaseException) -> str:
@@ -317,7 +321,7 @@ _OWN_CODE = tuple(
 
 
 def _source_line(error: BaseException) -> str:
-    """The innermost line of the model's own code that an exception passed through, as ``file:line``, with its text."""
+    """The innermost line of the model's own code that an exception passed through."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_OWN_CODE)]
     if not own:
