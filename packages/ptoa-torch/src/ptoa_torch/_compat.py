@@ -31,6 +31,7 @@ __all__ = [
     "compiler_ran",
     "copy_to_host",
     "eager",
+    "faking",
     "foreach_copy",
     "grad_scalers",
     "in_backward",
@@ -49,6 +50,7 @@ __all__ = [
     "set_version",
     "storage_key",
     "storage_pin",
+    "unwrapped",
     "version_of",
     "wait_for",
 ]
@@ -119,13 +121,14 @@ def norm_classes() -> dict[str, tuple[type[nn.Module], ...]]:
 
 
 def eager(modules: Iterable[nn.Module]) -> AbstractContextManager[Any]:
-    """A context in which compiled ones among a model's modules run as plain Python."""
-    compiled = [module for module in modules if is_compiled(module)]
-    if not compiled:
+    """A context in which compiled code runs as plain Python; any code may be, once the compiler is loaded."""
+    if "torch._dynamo.eval_frame" not in sys.modules:
         return contextlib.nullcontext()
     stance: Any = getattr(getattr(torch, "compiler", None), "set_stance", None)
-    found: AbstractContextManager[Any] = _uncompiled(compiled) if stance is None else stance("force_eager")
-    return found
+    if stance is None:
+        return _uncompiled([module for module in modules if is_compiled(module)])
+    forced: AbstractContextManager[Any] = stance("force_eager")
+    return forced
 
 
 @contextlib.contextmanager
@@ -142,6 +145,23 @@ def _uncompiled(modules: list[nn.Module]) -> Iterator[None]:
     finally:
         for attributes, name, value in reversed(put_back):
             attributes[name] = value
+
+
+def faking(tensors: Iterable[Any]) -> AbstractContextManager[Any]:
+    """The mode that the fake ones among tensors belong to, so that what is made beside them is fake too."""
+    module: Any = sys.modules.get("torch._subclasses.fake_tensor")
+    if module is None:
+        return contextlib.nullcontext()
+    fake = next((tensor for tensor in tensors if isinstance(tensor, module.FakeTensor)), None)
+    return contextlib.nullcontext() if fake is None else fake.fake_mode
+
+
+def unwrapped(tensor: Any) -> Any:
+    """The tensor inside the wrappers of ``torch.func`` (vmap, grad, jvp); itself where there are none."""
+    functorch: Any = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def local_tensor(tensor: Tensor) -> Tensor:

@@ -50,6 +50,8 @@ _DRAWN = frozenset(
 )
 # Kinds whose parameters are their own weights, not a stream that flows in.
 _WEIGHTED = frozenset({"linear", "embedding", "norm", "leaf", "activation", "attention", "posenc", "mlp"})
+# Of these, one operand alone is the stream.
+_LAYERS = frozenset({"linear", "norm", "embedding"})
 
 
 @dataclass(eq=False, slots=True)
@@ -216,8 +218,11 @@ class _Drawer:
         for _, value in node.reads:
             if value.op is None and value.source == "param" and weighted:
                 continue
-            if weighted and streams and not self._flows(value) and node.region is None and node.call is None:
-                continue
+            computed = bool(streams) and not self._flows(value)
+            if computed and (
+                node.kind in _LAYERS or (weighted and node.region is None and node.call is None)
+            ):
+                continue  # a weight or bias that was computed from parameters
             self._connect(unit, self.carrier(value))
 
     def _flows(self, value: Value) -> bool:
@@ -734,7 +739,11 @@ def draw(graph: Graph, name: str, source: str) -> Drawing:
     drawer.units.extend(unit for unit in outputs if id(unit) not in present)
     kept = _live_units(drawer.units, outputs)
     drawn = {id(unit) for unit in kept}
-    dropped = [u.label for u in drawer.units if id(u) not in drawn and u.parameters and u.kind != "embedding"]
+    dropped = [
+        unit.label
+        for unit in drawer.units
+        if id(unit) not in drawn and unit.parameters and any(node.live for node in unit.nodes)
+    ]
     _mark_tokens(drawer)
     _mark_unembed(kept, outputs)
     return _assemble(graph, _sorted_units(kept), outputs, name, source, dropped)

@@ -128,7 +128,7 @@ LEAF_FUNCTIONS = words(
     adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
     adaptive_max_pool3d lp_pool1d lp_pool2d interpolate upsample grid_sample fft_rfft fft_irfft
     fft_fft fft_ifft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 stft istft lstm gru rnn_tanh rnn_relu
-    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell bilinear embedding_bag cdist
+    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell quantized_lstm quantized_gru bilinear embedding_bag cdist
     """
 )
 # Nothing but a new arrangement, a cast, or a copy of the same numbers.
@@ -201,6 +201,8 @@ def function_name(func: Any) -> str:
         return _OPERATORS.get(bare, bare if bare in _DUNDER else name)
     if name.endswith("_") and not name.startswith("_"):
         name = name.rstrip("_")
+    if name == "grad" and getattr(func, "__module__", None) == "torch.autograd":
+        return "autograd_grad"  # unlike the attribute, it makes something
     return _OPERATORS.get(name, name)
 
 

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from . import _compat
 from .census import Census, census
-from .functions import QUIET, function_name
+from .functions import HANDED_OUT, QUIET, function_name
 from .graph import Graph, GraphBuilder, describe_tensor, flatten
 from .matchers import leaf_role
 from .modes import StateGuard, evaluating, untouched
@@ -123,9 +123,12 @@ class _Constants(TorchFunctionMode):
         """Record the function unless a proxy takes part, which records itself."""
         kwargs = kwargs or {}
         name = function_name(func)
-        if name in QUIET or next(flatten((args, kwargs), fx.Proxy), None) is not None:
+        if next(flatten((args, kwargs), fx.Proxy), None) is not None:
             return func(*args, **kwargs)
-        self._guard.before_call(func, args, kwargs)
+        if name not in QUIET or name in HANDED_OUT:
+            self._guard.before_call(func, args, kwargs)
+        if name in QUIET:
+            return func(*args, **kwargs)
         op = self._builder.op(name, args, kwargs)
         result = func(*args, **kwargs)
         made = [tensor for _, tensor in flatten(result, Tensor)]
@@ -181,6 +184,7 @@ def trace(model: nn.Module, inputs: Inputs | None = None, *, parts: Census | Non
         torch.no_grad(),
         evaluating(model, parts),
         _compat.eager(module for _, module in parts.modules),
+        _compat.faking([tensor for _, tensor in (*parts.parameters, *parts.buffers)]),
     ):
         fixed, given = _defaults(model, inputs)
         tracer = _Tracer(builder, model, given)

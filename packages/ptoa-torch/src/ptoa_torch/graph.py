@@ -187,6 +187,7 @@ class GraphBuilder:
         describe: Shape and dtype of one of these.
         holds: Whether to hold on to a tensor, given what made it; all are held by default. The
             others are forgotten when they are freed.
+        unwrap: The tensor inside a wrapper that transformations put around it.
     """
 
     def __init__(
@@ -196,11 +197,13 @@ class GraphBuilder:
         leaf: type | tuple[type, ...] = Tensor,
         describe: Callable[[Any], tuple[tuple[int, ...] | None, str | None]] | None = None,
         holds: Callable[[Any, Op | None], bool] | None = None,
+        unwrap: Callable[[Any], Any] | None = None,
     ) -> None:
         """Start with the model itself as the outermost call."""
         self.leaf = leaf
         self._describe = describe or describe_tensor
         self._holds = holds
+        self._unwrap = unwrap
         self._values: dict[int, Value] = {}
         self._held: list[Any] = []
         self._written: dict[int, Value] = {}
@@ -230,7 +233,8 @@ class GraphBuilder:
 
     def _new(self, tensor: Any, op: Op | None = None, source: str = "", name: str = "") -> Value:
         """A new value of a tensor, which is held, or whose end is noticed, so that its id stays its own."""
-        shape, dtype = self._describe(tensor)
+        inner = tensor if self._unwrap is None else self._unwrap(tensor)
+        shape, dtype = self._describe(inner)
         key = id(tensor)
         if op is None or self._holds is None or self._holds(tensor, op):
             value = Value(op, source, name, shape, dtype, tensor)
@@ -238,6 +242,9 @@ class GraphBuilder:
             value = Value(op, source, name, shape, dtype)
             value.ref = weakref.ref(tensor, lambda _: self._values.pop(key, None))
         self._values[key] = value
+        if inner is not tensor:
+            self._values[id(inner)] = value
+            self._held.append(inner)
         return value
 
     def held(self) -> list[Any]:
@@ -251,6 +258,11 @@ class GraphBuilder:
     def value_of(self, tensor: Any, storage: int | None = None) -> Value:
         """The latest value of a tensor; what nothing produced is a parameter, buffer or constant."""
         value = self._values.get(id(tensor))
+        if value is None and self._unwrap is not None:
+            inner = self._unwrap(tensor)
+            if inner is not tensor and self.known(inner):
+                value = self._values[id(tensor)] = self.value_of(inner)
+                self._held.append(tensor)
         if value is None:
             source, name, real = self._named.get(id(tensor), ("const", "", tensor))
             value = self._values[id(tensor)] = self._new(real, source=source, name=name)

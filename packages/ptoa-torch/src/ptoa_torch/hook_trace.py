@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ from .graph import Call, Graph, GraphBuilder, Op, flatten
 from .modes import StateGuard, evaluating, untouched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .inputs import Inputs
 
@@ -92,12 +94,17 @@ def _look_up(func: Any) -> _Known:
 _MAX_HELD = 64 * 1024 * 1024
 
 
+# The most items that are drawn from a generator which the model returns.
+_MAX_ITEMS = 1_000
+
+
 class _Recorder(TorchFunctionMode):
     """Drives a `GraphBuilder` with the functions and module calls of a running pass."""
 
     def __init__(self, model: nn.Module, guard: StateGuard, keep: bool) -> None:
         super().__init__()
-        self.builder = GraphBuilder(model, "run", holds=None if keep else self._holds)
+        holds = None if keep else self._holds
+        self.builder = GraphBuilder(model, "run", holds=holds, unwrap=_compat.unwrapped)
         self._keep = keep
         self._bytes = 0
         self._pins: list[object] = []
@@ -190,7 +197,9 @@ class _Recorder(TorchFunctionMode):
 
     def shadow(self, module: nn.Module, path: str) -> Callable[..., Any]:
         """A stand-in for the module's forward that records the call around it."""
-        forward = module.forward
+        # A compiled wrapper's forward goes through the compiler, which would not call what is shadowed.
+        inner = getattr(module, "_orig_mod", None) if _compat.is_compiled(module) else None
+        forward = module.forward if inner is None else inner
         builder = self.builder
         if _compat.is_scripted(module):
             forward = _ScriptRecorder(builder, self.guard).around(forward)
@@ -343,16 +352,42 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Censu
     with untouched(model, inputs, watch_writes=False, parts=parts) as guard:
         recorder = _Recorder(model, guard, keep)
         _name_sources(parts, recorder.builder)
-        for name, tensor in input_names(model, inputs):
+        names = input_names(model, inputs)
+        for name, tensor in names:
             recorder.builder.add_input(tensor, name)
         try:
             _shadow_all(parts, recorder)
-            eager = _compat.eager(module for _, module in parts.modules)
-            with torch.no_grad(), evaluating(model, parts), eager, _deep_calls(parts.depth):
+            tensors = [tensor for _, tensor in (*parts.parameters, *parts.buffers, *names)]
+            with (
+                torch.no_grad(),
+                evaluating(model, parts),
+                _compat.eager(module for _, module in parts.modules),
+                _compat.faking(tensors),
+                _deep_calls(parts.depth),
+            ):
                 return _run(model, inputs, recorder)
         finally:
             for _, module in parts.modules[1:]:
                 module.__dict__.pop("forward", None)
+
+
+def _fed(model: nn.Module, inputs: Inputs, builder: GraphBuilder) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments, with every iterator in a wrapper that names what is drawn from it as an input."""
+
+    def feed(name: str, items: Iterator[Any]) -> Iterator[Any]:
+        for place, item in enumerate(items):
+            for inner, tensor in flatten(item):
+                if not builder.known(tensor):
+                    builder.add_input(tensor, f"{name}.{place}.{inner}".rstrip("."))
+            yield item
+
+    named = [
+        *zip(_parameter_names(model, len(inputs.args)), inputs.args, strict=True),
+        *inputs.kwargs.items(),
+    ]
+    fed = [feed(name, item) if isinstance(item, Iterator) else item for name, item in named]
+    count = len(inputs.args)
+    return fed[:count], dict(zip(inputs.kwargs, fed[count:], strict=True))
 
 
 def _run(model: nn.Module, inputs: Inputs, recorder: _Recorder) -> Recording:
@@ -366,7 +401,10 @@ def _run(model: nn.Module, inputs: Inputs, recorder: _Recorder) -> Recording:
             else contextlib.nullcontext()
         )
         with recorder, inside:
-            output = model(*inputs.args, **inputs.kwargs)
+            args, kwargs = _fed(model, inputs, builder)
+            output = model(*args, **kwargs)
+            if isinstance(output, Iterator):  # nothing runs in a generator before somebody asks it
+                output = list(itertools.islice(output, _MAX_ITEMS))
             builder.leave(builder.graph.root, output)
     except Exception as error:  # noqa: BLE001 - the model is a stranger and may raise anything; it is handed on
         recorder.note(builder.graph.root, error)

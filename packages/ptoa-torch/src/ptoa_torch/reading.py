@@ -10,17 +10,22 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
+import os
+import sys
+import traceback
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer
 
 from ptoa_core.errors import SettingError
 
 from . import _compat, fx_trace
-from .blocks import Drawing, draw
+from .blocks import Drawing, Unit, draw
 from .census import Census, census
 from .errors import ForwardError
 from .from_module import STRATEGIES, Analysis
@@ -29,6 +34,7 @@ from .inputs import Inputs, as_inputs
 from .modes import evaluating, untouched
 from .module_tree import read_tree
 from .places import Places
+from .scores import Scores, scores_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
+_lazy_buffer: Any = UninitializedBuffer  # torch's own annotation of it says that it takes tensors
 _MAX_NAMED = 4
+_MAX_LINE = 200
 # Without an example input there is only the trace to wait for; this many modules take about a second.
 _MAX_TRACED = 1_000
 
@@ -130,8 +138,18 @@ def _collector_off() -> Iterator[None]:
 
 
 def _materialised(model: nn.Module, inputs: Inputs) -> nn.Module:
-    """A copy of a lazy model that has run once, which gives it its parameters; the model stays lazy."""
-    made = copy.deepcopy(model)
+    """A copy of a lazy model that has run once, which gives it its parameters; the model stays lazy.
+
+    What has its shape already is shared and not copied, and torch cannot copy a lazy buffer.
+    """
+    parts = census(model)
+    shared: dict[int, Any] = {}
+    for _, tensor in (*parts.parameters, *parts.buffers):
+        if not _compat.is_uninitialized(tensor):
+            shared[id(tensor)] = tensor
+        elif isinstance(tensor, UninitializedBuffer):
+            shared[id(tensor)] = _lazy_buffer(requires_grad=False, device=tensor.device, dtype=tensor.dtype)
+    made = copy.deepcopy(model, shared)
     with untouched(model, inputs), torch.no_grad(), evaluating(made), contextlib.suppress(Exception):
         made(*inputs.args, **inputs.kwargs)
     return made
@@ -265,19 +283,17 @@ def _aux(drawing: Drawing, graph: Graph) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     places = Places(graph)
     for block, unit in drawing.units.items():
-        facts: dict[str, Any] = {}
+        region, facts = unit.region, dict[str, Any]()
         if unit.modules:
             facts["modules"] = list(unit.modules)
-        if (
-            unit.region is not None
-            and unit.region.weights is not None
-            and isinstance(unit.region.weights.tensor, Tensor)
-        ):
-            facts["weights"] = unit.region.weights.tensor
-        if unit.region is not None and unit.region.inner is not None and unit.region.inner.call is not None:
-            facts["inner"] = unit.region.inner.call.path
-        elif unit.region is not None and unit.region.inner is not None and unit.region.inner.makes:
-            facts["inner_function"] = places.of(unit.region.inner.makes[0])
+        if region is not None and region.weights is not None and isinstance(region.weights.tensor, Tensor):
+            facts["weights"] = region.weights.tensor
+        elif unit.kind == "attention" and (scores := _scores(unit)) is not None:
+            facts["scores"] = scores
+        if region is not None and region.inner is not None and region.inner.call is not None:
+            facts["inner"] = region.inner.call.path
+        elif region is not None and region.inner is not None and region.inner.makes:
+            facts["inner_function"] = places.of(region.inner.makes[0])
         if unit.module is None:
             facts["function"] = places.of(unit.value, unit.modules[0] if unit.modules else None)
         if unit.table is not None and isinstance(unit.table.tensor, Tensor):
@@ -286,6 +302,11 @@ def _aux(drawing: Drawing, graph: Graph) -> dict[str, dict[str, Any]]:
         if facts:
             found[block] = facts
     return found
+
+
+def _scores(unit: Unit) -> Scores | None:
+    """The probabilities of an attention block whose kernel kept them, to be computed again."""
+    return next((scores for node in unit.nodes if (scores := scores_of(node)) is not None), None)
 
 
 def _first_line(error: BaseException) -> str:
@@ -303,10 +324,27 @@ def _place(failure: Failure, name: str) -> str:
     return f"{where}, which got {shapes}, raised{function}"
 
 
+_OWN_CODE = tuple(
+    str(Path(found.__file__ or "").parent) + os.sep for found in (torch, sys.modules[__package__])
+)
+
+
+def _source_line(error: BaseException) -> str:
+    """The innermost line of the model's own code that an exception passed through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_OWN_CODE)]
+    if not own:
+        return ""
+    frame = own[-1]
+    text = f": {frame.line[:_MAX_LINE]}" if frame.line else ""
+    return f"; at {frame.filename}:{frame.lineno}, in {frame.name}{text}"
+
+
 def _forward_error(request: _Request, recording: Recording, failure: Failure) -> ForwardError:
     """The error of a failed pass, with what ran up to it drawn."""
     spec = request.drawn(recording.graph).spec if recording.graph.ops else None
-    text = f"{_place(failure, request.name)} {_first_line(failure.error)}"
+    where = f"{_place(failure, request.name)} {_first_line(failure.error)}"
+    text = where + _source_line(failure.error)
     error = ForwardError(text, failure.call.path, spec)
     error.__cause__ = failure.error
     return error
