@@ -136,11 +136,11 @@ def test_a_watch_adds_no_compilation_and_no_graph_break(way):
         assert frame.gradNorm is not None
         assert frame.blocks[0].weightNorm is not None
         assert frame.blocks[0].updateRatio is not None
-        assert frame.blocks[0].act is None
-        assert frame.blocks[0].extra["missing"]["act"]
+        assert frame.blocks[0].grad is None
+        assert "compiled" in frame.blocks[0].extra["missing"]["grad"]
 
 
-def test_a_compiled_child_is_left_out_and_its_neighbours_are_measured():
+def test_a_compiled_child_lacks_its_gradient_and_its_neighbours_are_measured_as_always():
     model, optimizer = made()
     model.first = torch.compile(model.first, backend=BACKEND)
     with watch(model, optimizer, 1, open=False, run_file=False) as watching:
@@ -149,7 +149,8 @@ def test_a_compiled_child_is_left_out_and_its_neighbours_are_measured():
             optimizer.step()
             watching.step()
         rows = {row.id: row for row in watching.frames[0].blocks}
-    assert rows["l0"].act is None
-    assert "compiled" in rows["l0"].extra["missing"]["act"]
+    assert rows["l0"].act is not None
+    assert "compiled" in rows["l0"].extra["missing"]["grad"]
+    assert rows["f0"].grad is not None
     assert rows["l0"].weightGradNorm is not None
     assert rows["f0"].act is not None
