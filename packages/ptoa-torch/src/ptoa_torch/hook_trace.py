@@ -271,7 +271,14 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False) -> Recording
         for name, tensor in names:
             recorder.builder.add_input(tensor, name)
         try:
-            with torch.no_grad(), evaluating(model), _compat.eager(model), _deep_calls(model):
+            with (
+                torch.no_grad(),
+                evaluating(model),
+                _compat.eager(model),
+                _compat.no_autocast_cache(),
+                _compat.no_warnings(),
+                _deep_calls(model),
+            ):
                 return _run(model, inputs, recorder)
         finally:
             for module in shadowed:
