@@ -10,6 +10,7 @@ import contextlib
 import gc
 import importlib
 import sys
+import warnings
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,6 +46,7 @@ __all__ = [
     "never_compiled",
     "no_autocast",
     "no_autocast_cache",
+    "no_warnings",
     "norm_classes",
     "set_compiler",
     "set_version",
@@ -259,6 +261,14 @@ def _no_compiler(callback: object) -> None:
 # on when it is given back; None says that it was not looking. It is torch's own function, without a
 # Python frame that the compiler would look at, and is called by functions that are `never_compiled`.
 set_compiler: Callable[[Any], Any] = getattr(_eval_frame, "set_eval_frame", _no_compiler)
+
+
+@contextlib.contextmanager
+def no_warnings() -> Iterator[None]:
+    """A context in which a pass of our own repeats none of the warnings that the model's own passes give."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextlib.contextmanager

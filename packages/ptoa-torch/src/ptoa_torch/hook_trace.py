@@ -363,6 +363,7 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Censu
                 evaluating(model, parts),
                 _compat.eager(module for _, module in parts.modules),
                 _compat.faking(tensors),
+                _compat.no_warnings(),
                 _deep_calls(parts.depth),
             ):
                 return _run(model, inputs, recorder)

@@ -307,17 +307,6 @@ def _restore_attributes(attributes: dict[str, Any], saved: dict[str, Any]) -> No
             attributes[name] = item
 
 
-@contextlib.contextmanager
-def _own_casts() -> Iterator[None]:
-    """Keep weights that autocast casts here, without gradients, from being used by the caller's forward."""
-    before = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(before)
-
-
 class _WriteWatch(TorchFunctionMode):
     """Tells a guard about each torch function before it runs."""
 
@@ -362,7 +351,7 @@ def untouched(
     """
     guard = StateGuard(model, inputs, parts)
     try:
-        with _WriteWatch(guard) if watch_writes else contextlib.nullcontext(), _own_casts():
+        with _WriteWatch(guard) if watch_writes else contextlib.nullcontext(), _compat.no_autocast_cache():
             yield guard
     finally:
         guard.restore()
