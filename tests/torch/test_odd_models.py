@@ -449,7 +449,7 @@ class _Attention(nn.Module):
         made = zip((self.q(x), self.k(x), self.v(x)), heads, strict=True)
         query, key, value = (part.unflatten(-1, (count, -1)).transpose(1, 2) for part, count in made)
         share = self.num_heads // self.kv_heads
-        key, value = key.repeat_interleave(share, 1), value.repeat_interleave(share, 1)
+        key, value = (part.unsqueeze(2).expand(-1, -1, share, -1, -1).flatten(1, 2) for part in (key, value))
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.o(mixed.transpose(1, 2).flatten(2))
 

@@ -104,7 +104,9 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, model: nn.Module, guard: StateGuard, keep: bool) -> None:
         super().__init__()
         holds = None if keep else self._holds
-        self.builder = GraphBuilder(model, "run", holds=holds, unwrap=_compat.unwrapped)
+        self.builder = GraphBuilder(
+            model, "run", holds=holds, unwrap=_compat.unwrapped, base_of=_compat.base_of
+        )
         self._keep = keep
         self._bytes = 0
         self._pins: list[object] = []
