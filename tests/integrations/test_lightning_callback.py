@@ -107,14 +107,14 @@ def batches(count):
     )
 
 
-def fit(module, callback, *, val=None, **changes):
+def fit(module, callback, *, val=None, resume=None, **changes):
     """Train on six batches; gives the trainer and what the watch counted."""
     counter = Counter(callback)
     settings = {"max_epochs": 1, "accelerator": "cpu", "logger": False, "enable_checkpointing": False}
     quiet = {"enable_progress_bar": False, "enable_model_summary": False}
     callbacks = [counter, callback] if callback else []
     trainer = pl.Trainer(**{**settings, **quiet, **changes}, callbacks=callbacks)
-    trainer.fit(module, batches(6), val)
+    trainer.fit(module, batches(6), val, ckpt_path=resume)
     return trainer, counter.counted
 
 
@@ -149,6 +149,81 @@ def test_the_validation_loss_is_on_one_frame_each_and_sanity_checking_leaves_non
     measured = [frame.valLoss for frame in frames_of() if frame.valLoss is not None]
     assert len(module.val_losses) == 2
     assert measured == pytest.approx(module.val_losses)
+
+
+def test_the_metric_that_is_monitored_is_the_validation_loss():
+    class Other(Module):
+        def validation_step(self, batch, batch_idx):
+            self.log("loss/validation", self.loss(batch))
+
+        def on_validation_epoch_end(self):
+            if not self.trainer.sanity_checking:
+                self.val_losses.append(self.trainer.callback_metrics["loss/validation"].item())
+
+    module = Other()
+    callback = PTACallback(every=1, open=False, run_file="run.pta", monitor="loss/validation")
+    fit(module, callback, val=batches(2))
+    measured = [frame.valLoss for frame in frames_of() if frame.valLoss is not None]
+    assert measured == pytest.approx(module.val_losses)
+
+
+@pytest.mark.parametrize("kind", [Module, ManualModule], ids=["automatic", "manual"])
+def test_a_resumed_run_goes_on_at_the_trainers_step(kind):
+    trainer, _ = fit(kind(), PTACallback(every=1, open=False, run_file="run.pta"))
+    trainer.save_checkpoint("six.ckpt")
+    trainer, counted = fit(
+        kind(), PTACallback(every=2, open=False, run_file="run.pta"), resume="six.ckpt", max_epochs=2
+    )
+    assert counted == trainer.global_step == 12
+    steps = [(frame.step, frame.attempt or 1) for frame in frames_of()]
+    assert steps == [*((n, 1) for n in range(6)), (6, 2), (8, 2), (10, 2)]
+
+
+def test_gradients_are_those_that_the_optimizer_used():
+    """Lightning clips before the step; the float64 norm of what is left is no larger than the limit."""
+    norms = []
+
+    class Noting(Module):
+        def on_before_optimizer_step(self, optimizer):
+            grads = [parameter.grad.double() for parameter in self.parameters()]
+            norms.append(torch.stack([grad.norm() for grad in grads]).norm().item())
+
+    fit(Noting(), PTACallback(every=1, open=False, run_file="run.pta"), gradient_clip_val=2.0)
+    assert min(norms) < 2.0 < max(norms)
+    wanted = [min(norm, 2.0) for norm in norms]
+    assert [frame.gradNorm for frame in frames_of()] == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true", "64-true"])
+def test_precision_plugins_leave_the_loss_and_the_count(precision):
+    module = Module()
+    trainer, counted = fit(
+        module, PTACallback(every=1, open=False, run_file="run.pta"), precision=precision
+    )
+    frames = frames_of()
+    assert counted == trainer.global_step == len(frames) == 6
+    assert [frame.loss for frame in frames] == pytest.approx(module.losses)
+    assert all(frame.gradNorm for frame in frames)
+
+
+def test_a_fast_run_for_developers_is_one_frame():
+    fit(Module(), PTACallback(every=1, open=False, run_file="run.pta"), val=batches(1), fast_dev_run=True)
+    assert [frame.step for frame in frames_of()] == [0]
+
+
+def test_a_compiled_module_is_compiled_as_often_as_without():
+    def graphs(callback):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        fit(torch.compile(Module(), backend="eager"), callback)
+        counters = torch._dynamo.utils.counters
+        return counters["stats"]["unique_graphs"], dict(counters["graph_break"])
+
+    without = graphs(None)
+    assert graphs(PTACallback(every=1, open=False, run_file="run.pta")) == without
+    frames = frames_of()
+    assert len(frames) == 6
+    assert all(frame.gradNorm for frame in frames)
 
 
 def test_watched_weights_are_bit_identical():

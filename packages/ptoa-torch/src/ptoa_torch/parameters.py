@@ -106,6 +106,10 @@ class Norms:
     grad: dict[int, float] = field(default_factory=dict)
     update: dict[int, float] = field(default_factory=dict)
 
+    def all(self) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
+        """The three."""
+        return self.weight, self.grad, self.update
+
 
 class ParameterNorms:
     """Measures a model's parameters, frame after frame, over the same memory."""

@@ -12,6 +12,7 @@ Nothing here raises into the training step: what fails says so once and stands a
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -24,8 +25,9 @@ from . import _compat
 from .attention import AttentionMode, attention_entropy, corner, multihead_probabilities
 from .hooks import HookSet
 from .losses import loss_in_output
-from .meter import Meter
+from .meter import Meter, Parcel
 from .parameters import ParameterNorms
+from .ranks import Place, is_sharded, share_of, sum_over_ranks
 from .steps import find_scaler, learning_rate
 from .timing import clock
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Probe", "first_tensor"]
 
 _MAX_DEPTH = 4
+_NORMS = 3  # a parameter's weight, gradient and update
 
 
 def first_tensor(output: Any, depth: int = _MAX_DEPTH) -> Tensor | None:
@@ -73,6 +76,8 @@ class Probe:
         has_optimizer: Whether an optimizer's hooks say when a step begins.
         complain: Called with a place and an exception of our own; the place then stands aside.
         read_model: Called with the arguments of the first training forward; gives the plan.
+        place: Which of several processes this one is.
+        reduce: Whether norms are summed over all processes, which all must ask for.
     """
 
     def __init__(
@@ -84,6 +89,8 @@ class Probe:
         has_optimizer: bool,
         complain: Callable[[str, Exception], object],
         read_model: Callable[[tuple[Any, ...], dict[str, Any]], Plan | None],
+        place: Place = Place(),  # noqa: B008  # a frozen value
+        reduce: bool = False,
     ) -> None:
         """Put nothing on the model yet."""
         self.root = root
@@ -97,6 +104,9 @@ class Probe:
         self._has_optimizer = has_optimizer
         self._complain = complain
         self._read_model = read_model
+        self._place = place
+        self._reduce = reduce
+        self._own = Parcel()
         self._wrap = HookSet()
         self._hooks = HookSet()
         self._leaves: list[Any] = []
@@ -353,7 +363,11 @@ class Probe:
         frame.frozen = [not parameter.requires_grad for parameter in parameters]
         self._parameters = parameters
         keep = self._norms.keep_weights if self._update_ratio else self._norms.measure_weights
-        keep(parameters, frame.norms, frame.parcel)
+        keep(parameters, frame.norms, self._parcel(frame))
+
+    def _parcel(self, frame: Frame) -> Parcel:
+        """Where norms wait: with the frame's numbers, or apart when other processes add to them."""
+        return self._own if self._reduce else frame.parcel
 
     def before_step(self, optimizer: Any, has_closure: bool) -> None:
         """The optimizer is about to step."""
@@ -365,7 +379,7 @@ class Probe:
             self._without_forward(frame)
             self.keep_weights()
             if not has_closure and frame.owners:
-                self._norms.measure_grads(self._parameters, frame.norms, frame.parcel)
+                self._norms.measure_grads(self._parameters, frame.norms, self._parcel(frame))
             self._read_scaling(frame, optimizer)
             frame.put_number(learning_rate(optimizer), frame.set("lr"))
         frame.notes.update({"closure": True} if has_closure else {})
@@ -387,12 +401,39 @@ class Probe:
         frame.stopwatch.mark("stepped")
         with self._aside("weights"), torch.no_grad():
             if frame.notes.get("closure") and frame.owners:
-                self._norms.measure_grads(self._parameters, frame.norms, frame.parcel)
+                self._norms.measure_grads(self._parameters, frame.norms, self._parcel(frame))
             if self._update_ratio and frame.owners:
-                self._norms.measure_update(self._parameters, frame.norms, frame.parcel)
+                self._norms.measure_update(self._parameters, frame.norms, self._parcel(frame))
         with self._aside("statistics"), torch.no_grad():
             self._meter.flush(frame.parcel)
+        if self._reduce:
+            self._add_up(frame)
+        elif self._place.size > 1 and is_sharded(self.root):
+            frame.notes["shard"] = {"rank": self._place.rank, "of": self._place.size}
         frame.ended = clock()
+
+    def _add_up(self, frame: Frame) -> None:
+        """Put norms over all processes in the place of this one's; the others wait, whatever fails here."""
+        parameters = list(self.root.parameters())
+        numbers = [0.0] * (2 * _NORMS * len(parameters))
+        at: dict[int, int] = {}
+        with self._aside("norms of this process"):
+            self._own.seal()
+            self._own.open()
+            where = {id(parameter): index for index, parameter in enumerate(parameters)}
+            at = {place: where[id(parameter)] for place, parameter in enumerate(self._parameters)}
+            shares = [share_of(parameter, self._place.size) for parameter in parameters]
+            for kind, norms in enumerate(frame.norms.all()):
+                for place, norm in norms.items():
+                    slot = 2 * (_NORMS * at[place] + kind)
+                    numbers[slot : slot + 2] = norm * norm * shares[at[place]], 1.0
+        with self._aside("norms over all processes"):
+            numbers = sum_over_ranks(numbers, (parameter.device for parameter in parameters))
+            for kind, norms in enumerate(frame.norms.all()):
+                slots = {place: 2 * (_NORMS * index + kind) for place, index in at.items()}
+                found = {place: numbers[slot] for place, slot in slots.items() if numbers[slot + 1]}
+                norms.update((place, math.sqrt(square)) for place, square in found.items())
+            frame.notes["reduced"] = self._place.size
 
     def step_without_optimizer(self) -> None:
         """A step that no hook saw: gradients as they are after it."""
@@ -404,7 +445,7 @@ class Probe:
                 self._without_forward(frame)
                 self.keep_weights()
             if frame.owners:
-                self._norms.measure_grads(self._parameters, frame.norms, frame.parcel)
+                self._norms.measure_grads(self._parameters, frame.norms, self._parcel(frame))
         self.after_step()
 
     def _read_scaling(self, frame: Frame, optimizer: Any) -> None:

@@ -1,0 +1,301 @@
+"""Two real processes train together: the first shows the run, and none waits for another because of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from ptoa_torch import ranks
+
+SECONDS = 120
+
+# What both processes run, case after case: the loop that anyone would write, and a report of what was seen.
+WORKER = '''
+import json, sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ptoa_torch import watch
+
+rank, folder, cases = int(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method=(folder / "meet").as_uri(), rank=rank, world_size=2)
+
+
+class Meeting(nn.Module):
+    """Its forward waits for the other process."""
+
+    def forward(self, x):
+        total = x.detach().sum()
+        dist.all_reduce(total)
+        return x + 0 * total
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 1))
+
+
+def sharded(model):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (2,))
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+DDP = nn.parallel.DistributedDataParallel
+WRAP = {
+    "ddp": DDP,
+    "fsdp": sharded,
+    "meeting": lambda model: DDP(model.append(Meeting())),
+}
+
+
+def whole(parameter):
+    return parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+
+
+def run(case, place):
+    plain, watching = net(), None
+    options = {"every": 1, "open": False, "run_file": str(place / f"{rank}.pta"), **case["options"]}
+    watches = rank in case["ranks"]
+    if watches and case["early"]:
+        watching = watch(plain, None, **options)
+    model = WRAP[case["wrap"]](plain)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if watches and not case["early"]:
+        watching = watch(model, optimizer, **options)
+    losses = []
+    for step in range(4):
+        torch.manual_seed(10 * step + rank)
+        loss = model(torch.randn(5, 4)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if watching:
+            watching.step(loss)
+    weights = [whole(parameter).tolist() for parameter in model.parameters()]
+    report = {"losses": losses, "weights": weights}
+    if watching:
+        report["hooked"] = "forward" in vars(plain) or len(optimizer._optimizer_step_post_hooks)
+        watching.close()
+        report["frames"] = [frame.to_dict() for frame in watching.frames]
+        report.update(url=watching.url, files=sorted(path.name for path in place.glob("*.pta")))
+    (place / f"{rank}.json").write_text(json.dumps(report))
+
+
+for name, case in cases.items():
+    (folder / name).mkdir(exist_ok=True)
+    run(case, folder / name)
+    dist.barrier()
+dist.destroy_process_group()
+'''
+
+
+def case(wrap, ranks=(0, 1), early=False, **options):
+    return {"wrap": wrap, "ranks": list(ranks), "early": early, "options": options}
+
+
+CASES = {
+    "ddp": case("ddp"),
+    "ddp-plain": case("ddp", ranks=()),
+    "ddp-first": case("ddp", ranks=[0]),
+    "ddp-reduced": case("ddp", reduce=True),
+    "meeting-first": case("meeting", ranks=[0]),
+    "fsdp": case("fsdp"),
+    "fsdp-plain": case("fsdp", ranks=()),
+    "fsdp-first": case("fsdp", ranks=[0]),
+    "fsdp-reduced": case("fsdp", reduce=True),
+    "fsdp-early": case("fsdp", early=True),
+}
+
+
+def has_fully_shard():
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:
+        return False
+    return callable(fully_shard)
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Every case in one pair of processes, with a deadline; for each case what both ranks saw."""
+    folder = tmp_path_factory.mktemp("ranks")
+    script = folder / "worker.py"
+    script.write_text(WORKER, encoding="utf-8")
+    cases = {name: case for name, case in CASES.items() if case["wrap"] != "fsdp" or has_fully_shard()}
+    arguments = (str(folder), json.dumps(cases))
+    commands = [[sys.executable, str(script), str(rank), *arguments] for rank in range(2)]
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
+    try:
+        for process in running:
+            errors = process.communicate(timeout=SECONDS)[1]
+            assert process.returncode == 0, errors
+    finally:
+        for process in running:
+            process.kill()
+    seen = {name: [folder / name / f"{rank}.json" for rank in range(2)] for name in cases}
+    return {name: [json.loads(path.read_text()) for path in paths] for name, paths in seen.items()}
+
+
+@pytest.fixture
+def both(reports):
+    """What both ranks saw in a case."""
+
+    def find(name):
+        if name not in reports:
+            pytest.skip("this torch has no fully_shard")
+        return reports[name]
+
+    return find
+
+
+def alone():
+    """The same training in one process on both batches, in float64: its norms, step by step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 1))
+    model = model.double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    for step in range(4):
+        batches = []
+        for rank in range(2):
+            torch.manual_seed(10 * step + rank)
+            batches.append(torch.randn(5, 4).double())
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        loss = sum(model(x).pow(2).mean() for x in batches) / 2
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        moved = [after - was for after, was in zip(model.parameters(), before, strict=True)]
+        first = slice(0, 2)  # the weight and bias of the first linear
+        seen.append(
+            {
+                "gradNorm": norm(parameter.grad for parameter in model.parameters()),
+                "weightNorm": norm(before[first]),
+                "updateRatio": norm(moved[first]) / norm(before[first]),
+            }
+        )
+    return seen
+
+
+def norm(tensors):
+    return math.sqrt(sum(tensor.detach().square().sum().item() for tensor in tensors))
+
+
+def row_of(frame):
+    return next(block for block in frame["blocks"] if block["id"] == "l0")
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_watched_on_every_rank_the_first_one_shows_and_the_others_are_silent(wrap, both):
+    first, second = both(wrap)
+    assert [frame["step"] for frame in first["frames"]] == [0, 1, 2, 3]
+    assert (second["frames"], second["url"], second["hooked"]) == ([], None, 0)
+    assert second["files"] in ([], ["0.pta"])
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_watched_and_unwatched_runs_are_bit_equal_on_both_ranks(wrap, both):
+    for watched, plain in zip(both(wrap), both(f"{wrap}-plain"), strict=True):
+        assert (watched["losses"], watched["weights"]) == (plain["losses"], plain["weights"])
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp", "meeting"])
+def test_a_watch_on_the_first_rank_alone_keeps_no_one_waiting(wrap, both):
+    first, _ = both(f"{wrap}-first")
+    assert len(first["frames"]) == 4
+    assert first["frames"][1]["blocks"]
+
+
+def test_gradients_under_ddp_are_the_averaged_ones(both):
+    wanted = [step["gradNorm"] for step in alone()]
+    assert [frame["gradNorm"] for frame in both("ddp")[0]["frames"]] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_numbers_of_a_shard_are_labelled_and_are_that_shards(both):
+    frames = both("fsdp")[0]["frames"]
+    assert [frame["shard"] for frame in frames] == [{"rank": 0, "of": 2}] * 4
+    # The first process holds rows 0 to 3 of the seven of the first linear.
+    torch.manual_seed(0)
+    linear = nn.Linear(4, 7)
+    held = norm([linear.weight[:4].double(), linear.bias[:4].double()])
+    assert row_of(frames[0])["weightNorm"] == pytest.approx(held, rel=1e-5)
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_reduced_norms_are_those_of_the_whole_model(wrap, both):
+    first, second = both(f"{wrap}-reduced")
+    assert (second["frames"], second["url"]) == ([], None)
+    for frame, wanted in zip(first["frames"], alone(), strict=True):
+        assert frame["reduced"] == 2
+        assert frame["gradNorm"] == pytest.approx(wanted["gradNorm"], rel=1e-5)
+        row = row_of(frame)
+        assert row["weightNorm"] == pytest.approx(wanted["weightNorm"], rel=1e-5)
+        assert row["updateRatio"] == pytest.approx(wanted["updateRatio"], rel=1e-3)
+
+
+def test_parameters_that_are_sharded_after_the_watch_began_are_found_again(both):
+    last = both("fsdp-early")[0]["frames"][-1]
+    assert row_of(last)["weightNorm"] > 0
+    assert row_of(last)["weightGradNorm"] > 0
+    assert last["shard"] == {"rank": 0, "of": 2}
+
+
+class Shard:
+    def __init__(self, cut):
+        self.cut = cut
+
+    def is_shard(self):
+        return self.cut
+
+
+class Mesh:
+    def size(self, dimension):
+        return (2, 4)[dimension]
+
+
+@pytest.mark.parametrize(
+    ("cuts", "share"),
+    [((False, False), 1 / 8), ((False, True), 4 / 8), ((True, False), 2 / 8), ((True, True), 1.0)],
+    ids=["replicated", "inner", "outer", "both"],
+)
+def test_copies_of_one_value_count_once_in_a_sum(cuts, share):
+    """On a mesh of two by four processes."""
+    tensor = torch.zeros(1)
+    tensor.device_mesh, tensor.placements = Mesh(), tuple(map(Shard, cuts))
+    assert ranks.share_of(tensor, 8) == share
+
+
+def test_a_whole_tensor_counts_once_in_a_sum():
+    assert ranks.share_of(torch.zeros(1), 4) == 0.25
+
+
+def test_one_process_is_the_only_one():
+    assert ranks.place() == ranks.Place(0, 1)
+
+
+def test_a_pass_that_would_wait_for_others_is_refused(tmp_path):
+    torch.distributed.init_process_group(
+        "gloo", init_method=(tmp_path / "meet").as_uri(), rank=0, world_size=1
+    )
+    try:
+        with pytest.raises(ranks.CollectiveError, match="waits for"), ranks.WithoutCollectives():
+            torch.distributed.all_reduce(torch.zeros(1))
+    finally:
+        torch.distributed.destroy_process_group()
