@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .census import Census
 
 __all__ = [
+    "base_of",
     "compiled_parts",
     "compiled_wrappers",
     "compiler_loaded",
@@ -156,6 +157,14 @@ def faking(tensors: Iterable[Any]) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
     fake = next((tensor for tensor in tensors if isinstance(tensor, module.FakeTensor)), None)
     return contextlib.nullcontext() if fake is None else fake.fake_mode
+
+
+def base_of(tensor: Any) -> Tensor | None:
+    """The tensor that a view is a view of; None for anything else, and where torch does not say."""
+    try:
+        return tensor._base if tensor._is_view() else None
+    except RuntimeError:
+        return None
 
 
 def unwrapped(tensor: Any) -> Any:
