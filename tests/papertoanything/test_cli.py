@@ -88,7 +88,7 @@ def test_version_names_the_five_packages(capsys):
     assert {version for _, version in lines} == {ptoa_package.__version__}
 
 
-@pytest.mark.parametrize("command", ["inspect", "link", "decode", "save", "serve", "view"])
+@pytest.mark.parametrize("command", ["inspect", "link", "decode", "save", "serve", "view", "report"])
 def test_help_of_a_command_shows_examples(capsys, command):
     status, out, err = run(capsys, command, "--help")
     assert (status, err) == (0, "")
