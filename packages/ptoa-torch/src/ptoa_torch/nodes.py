@@ -50,6 +50,7 @@ class Node:
         live: Whether it depends on the model's input.
         learned: Whether it depends on a parameter.
         region: The sublayer it was found to belong to, if any.
+        label: What a row of the user's own calls it.
     """
 
     index: int
@@ -65,6 +66,7 @@ class Node:
     live: bool = False
     learned: bool = False
     region: Any = None
+    label: str | None = None
 
     @property
     def module(self) -> nn.Module | None:
@@ -181,7 +183,7 @@ class Nodes:
         kind = "leaf" if kind == "group" else kind
         name = type(call.module).__name__
         scope = call.parent or call
-        return Node(len(self.all), kind, name, scope, ops, reads, makes, call, role.params)
+        return Node(len(self.all), kind, name, scope, ops, reads, makes, call, role.params, label=role.label)
 
     def _function_node(self, op: Op, reads: Any, makes: Any) -> Node:
         """A node that stands for one function."""
@@ -214,7 +216,7 @@ class Nodes:
         return None
 
     def _is_of_parameters(self, node: Node) -> bool:
-        """Whether a node only rearranges or scales parameters: a weight, not a stream that starts with one."""
+        """Whether a node only rearranges or scales parameters: a weight, and not a stream that it starts."""
         at: Node | None = node
         for _ in range(_MAX_VIEWS):
             if at is None or at.live or not at.learned or at.kind not in ("regroup", "arith", "add"):
