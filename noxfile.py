@@ -207,11 +207,12 @@ def viewer(session: nox.Session) -> None:
 @nox.session
 def dist(session: nox.Session) -> None:
     """Five wheels and sdists: what they hold, and that they install and run without an index."""
-    session.install("build>=1.2", *TEST)
+    session.install("build>=1.2", "twine>=6.1", *TEST)
     folder = BUILD / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     for name in CHAIN:
         session.run("python", "-m", "build", f"--outdir={folder}", f"packages/{name}", silent=True)
+    session.run("twine", "check", "--strict", *map(str, folder.iterdir()))
     pytest(session, "python", "tests/repo/test_dist.py", f"--dist={folder}")
 
 
@@ -248,7 +249,7 @@ def bench(session: nox.Session) -> None:
 @nox.session(default=False)
 def demo(session: nox.Session) -> None:
     """Train a tiny GPT and watch it in a page of your own browser; ends by itself in a pipe."""
-    install(session, CHAIN[-1], TORCH, extras="[torch]")
+    install(session, CHAIN[-1], TORCH, "numpy", extras="[torch]")  # torch warns where numpy is missing
     session.run("python", "examples/watch_tiny_gpt.py", "--lab", "local", *session.posargs)
 
 

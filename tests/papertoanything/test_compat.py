@@ -171,6 +171,22 @@ def test_reading_a_run_file_imports_no_torch():
     assert done.stdout.strip() == "False"
 
 
+def test_watch_is_one_class_wherever_it_is_imported_from(folder):
+    torch = pytest.importorskip("torch")
+    health = importlib.import_module("papertoanything.health")
+    with ptoa.watch(torch.nn.Linear(2, 2), open=False, run_file=False) as watch:
+        assert isinstance(watch, health.Watch)
+    assert isinstance(health.Watch, type)
+    assert importlib.import_module("ptoa_torch").Watch is health.Watch
+
+
+def test_watch_stays_the_function_after_its_module_is_imported():
+    package = importlib.import_module("ptoa_torch")
+    module = importlib.import_module("ptoa_torch.watch")
+    assert package.watch is module.watch
+    assert callable(package.watch)
+
+
 def test_watch_works_when_the_module_of_that_name_was_imported_first(folder):
     torch = pytest.importorskip("torch")
     importlib.import_module("ptoa_torch.watch")

@@ -102,16 +102,26 @@ def test_page_is_in_wheel_and_sdist_of_the_bridge(dist):
         assert [name for name in names_in(archive) if name.endswith("ptoa_bridge/static/index.html")]
 
 
-@pytest.fixture(scope="module")
-def fresh(dist, tmp_path_factory):
-    """An environment that holds the wheels and nothing else, installed without an index."""
-    folder = tmp_path_factory.mktemp("fresh")
+def environment(folder, dist, package):
+    """The scripts of a new environment with one package, installed from the wheels without an index."""
     venv.create(folder, with_pip=True)
     scripts = folder / ("Scripts" if sys.platform == "win32" else "bin")
     options = ["--no-index", "--pre", f"--find-links={dist}"]
-    install = [scripts / "python", "-m", "pip", "install", *options, "papertoanything"]
+    install = [scripts / "python", "-m", "pip", "install", *options, package]
     subprocess.run(install, check=True, capture_output=True)
     return scripts
+
+
+def installed(scripts):
+    """Names of what an environment holds, beside pip's own."""
+    listed = json.loads(run(scripts / "python", "-I", "-m", "pip", "list", "--format=json").stdout)
+    return {row["name"] for row in listed} - {"pip", "setuptools"}
+
+
+@pytest.fixture(scope="module")
+def fresh(dist, tmp_path_factory):
+    """An environment that holds the wheels and nothing else."""
+    return environment(tmp_path_factory.mktemp("fresh"), dist, "papertoanything")
 
 
 def run(*command):
@@ -119,8 +129,35 @@ def run(*command):
 
 
 def test_all_five_install_and_nothing_else(fresh, chain):
-    listed = json.loads(run(fresh / "python", "-m", "pip", "list", "--format=json").stdout)
-    assert {row["name"] for row in listed} - {"pip", "setuptools"} == set(chain)
+    assert installed(fresh) == set(chain)
+
+
+def test_all_five_install_from_a_checkout(dist, chain, root, tmp_path):
+    """In one command, as the README has it; what the build needs comes from the index."""
+    venv.create(tmp_path, with_pip=True)
+    scripts = tmp_path / ("Scripts" if sys.platform == "win32" else "bin")
+    places = [str(root / "packages" / name) for name in chain]
+    subprocess.run([scripts / "python", "-m", "pip", "install", *places], check=True, capture_output=True)
+    assert installed(scripts) == set(chain)
+    assert run(scripts / "ptoa", "--version").returncode == 0
+
+
+# What is said where the package is there and what its extra brings is not.
+ALONE = {
+    "ptoa-core": ("from ptoa_core import lab_url; print(lab_url())", "https://lab.papertoanything.com/"),
+    "ptoa-bridge": ("import ptoa_bridge; print(ptoa_bridge.Bridge().start().local_url)", "#token="),
+    "ptoa-torch": ("import ptoa_torch; ptoa_torch.from_module(None)", '"papertoanything[torch]"'),
+    "ptoa-integrations": ("import ptoa_integrations.hf", '"papertoanything[hf]"'),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_package_installs_alone_and_works_or_names_its_extra(name, dist, chain, tmp_path):
+    scripts = environment(tmp_path, dist, name)
+    code, wanted = ALONE[name]
+    done = run(scripts / "python", "-I", "-c", code)
+    assert installed(scripts) == set(chain[: chain.index(name) + 1])
+    assert wanted in done.stdout + done.stderr
 
 
 def test_version_names_all_five(fresh, chain, wheel_metadata):

@@ -237,7 +237,7 @@ def test_a_copy_made_on_a_frame_step_is_not_watched(how):
         assert len(watching.frames) == 1
         assert made.calls.item() == 3
         assert model.calls.item() == 1
-        assert watching._probe.frame.forwards == 0
+        assert watching._session._probe.frame.forwards == 0
 
 
 def test_a_copy_made_inside_a_forward_has_hooks_that_do_nothing():
@@ -392,6 +392,17 @@ def test_a_run_is_continued_with_an_attempt():
     assert [frame.attempt for frame in RunFile.read("run.pta")[1]] == [2, 2]
 
 
+def test_a_resumed_run_counts_on_from_its_first_step(capsys):
+    for start, steps in ((0, 4), (2, 3)):
+        model, optimizer = pair()
+        with quiet(model, optimizer, run_file="run.pta", every=2, start_step=start) as watching:
+            train(model, optimizer, watching, steps)
+    assert watching.step_count == 5
+    assert "watched 3 steps" in capsys.readouterr().out
+    frames = RunFile.read("run.pta")[1]
+    assert [(frame.step, frame.attempt or 1) for frame in frames] == [(0, 1), (2, 2), (4, 2)]
+
+
 def test_a_folder_that_cannot_be_made_is_named_once_and_training_goes_on(tmp_path):
     (tmp_path / "pta-runs").write_text("in the way")
     model, optimizer = pair()
@@ -484,7 +495,11 @@ def test_an_argument_that_cannot_be_used_is_refused(arguments, text):
         Watch(*arguments, open=False)
 
 
-@pytest.mark.parametrize("options", [{"val_every": 0}, {"sinks": [3]}, {"lab_url": "ftp://x"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"val_every": 0}, {"sinks": [3]}, {"lab_url": "ftp://x"}, {"start_step": -1}, {"start_step": 2.0}],
+    ids=str,
+)
 def test_an_option_that_cannot_be_used_is_refused_and_leaves_nothing(options):
     model = nn.Linear(1, 1)
     with pytest.raises(SettingError):

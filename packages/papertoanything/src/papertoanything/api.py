@@ -259,7 +259,6 @@ def watch(
     Source:
         README.md, "What watch measures".
     """
-    # Not `ptoa_torch.watch`: that is a module too, and takes the name once it is imported.
     from ptoa_torch import Watch
 
     return Watch(model, optimizer, every, val_loss, open, **options)

@@ -53,7 +53,7 @@ class PTACallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin to watch; the Trainer has its optimizer by then."""
         if state.is_world_process_zero:
-            self._holder.start(kwargs["model"], torch_optimizer(kwargs.get("optimizer")))
+            self._holder.start(kwargs["model"], torch_optimizer(kwargs.get("optimizer")), state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Take over the mean loss that the Trainer logs for the step it has just made."""

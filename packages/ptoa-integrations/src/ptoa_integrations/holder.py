@@ -28,13 +28,13 @@ class WatchHolder:
         self.watch_options = watch_options
         self.watch: Watch | None = None
 
-    def start(self, model: Any, optimizer: Any) -> None:
-        """Begin to watch the run of `model` under `optimizer`."""
-        # Not `ptoa_torch.watch`: that is a module too, and takes the name once it is imported.
+    def start(self, model: Any, optimizer: Any, start_step: int = 0) -> None:
+        """Begin to watch the run of `model` under `optimizer`; a resumed run has steps behind it."""
         from ptoa_torch import Watch
 
         self.close()
-        self.watch = Watch(model, optimizer, every=self.every, open=self.open, **self.watch_options)
+        options = {"start_step": start_step, **self.watch_options}
+        self.watch = Watch(model, optimizer, every=self.every, open=self.open, **options)
 
     def log(self, loss: Any = None, val_loss: Any = None) -> None:
         """Attach what the trainer measured to the frame of the step that it belongs to."""

@@ -50,14 +50,18 @@ class PTACallback(*_bases()):  # type: ignore[misc]  # the base is known at run 
     Args:
         every: Steps between two frames.
         open: Whether to open a browser.
+        monitor: The logged metric that is shown as the validation loss.
         **watch_options: Further options of `papertoanything.watch`.
 
     Attributes:
         watch: The running `Watch`, or None when nothing is being trained.
     """
 
-    def __init__(self, every: int = 10, open: bool = True, **watch_options: Any) -> None:
+    def __init__(
+        self, every: int = 10, open: bool = True, *, monitor: str = "val_loss", **watch_options: Any
+    ) -> None:
         super().__init__()
+        self.monitor = monitor
         self._holder = WatchHolder(every, open, **watch_options)
         self._stepped = 0
 
@@ -71,7 +75,7 @@ class PTACallback(*_bases()):  # type: ignore[misc]  # the base is known at run 
         if trainer.is_global_zero:
             first = trainer.optimizers[0] if trainer.optimizers else None
             self._stepped = trainer.global_step
-            self._holder.start(pl_module, torch_optimizer(first))
+            self._holder.start(pl_module, torch_optimizer(first), trainer.global_step)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -82,9 +86,9 @@ class PTACallback(*_bases()):  # type: ignore[misc]  # the base is known at run 
             self._holder.log(loss=_loss_of(outputs, trainer, pl_module))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Take over the metric `val_loss`, when the module logs one."""
+        """Take over the metric that is monitored, when the module logs one."""
         if not trainer.sanity_checking:
-            self._holder.log(val_loss=trainer.callback_metrics.get("val_loss"))
+            self._holder.log(val_loss=trainer.callback_metrics.get(self.monitor))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the watch."""

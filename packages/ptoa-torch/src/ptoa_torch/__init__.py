@@ -14,11 +14,16 @@ from .extras import torch_needed
 from .from_module import Analysis, analyze, from_module
 from .inputs import Inputs
 
+# `watch` names a module and a function: Python binds the module here once, when it is first
+# imported, and the function takes the name for good.
+from .watch import Watch, watch
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ptoa_core.frames import TensorStats
 
+<<<<<<< HEAD
     from .roles import Matcher, Role
     from .watch import Watch
 else:
@@ -27,6 +32,9 @@ else:
         """A running watch on a model's training, see `ptoa_torch.watch.Watch`."""
         return _watch_module("Watch(model)").Watch(*args, **kwargs)
 
+=======
+    from .matchers import Role
+>>>>>>> 9e02fba952756dd54894ca168909dc01c2e96142
 
 __all__ = [
     "Analysis",
@@ -44,45 +52,6 @@ __all__ = [
     "watch_trace",
 ]
 __version__ = "0.2.0.dev0"
-
-
-def _watch_module(needed_for: str) -> Any:
-    """The module `ptoa_torch.watch`, without its name taking the place of the function's."""
-    with torch_needed(needed_for):
-        import importlib
-
-        module = importlib.import_module(".watch", __name__)
-    # The import system has just bound the submodule over the function of the same name.
-    globals()["watch"] = _watch
-    return module
-
-
-def _watch(
-    model: Any,
-    optimizer: Any = None,
-    every: int = 10,
-    val_loss: float | Callable[[], float] | None = None,
-    open: bool = True,
-    **options: Any,
-) -> Watch:
-    """Watch a model train, see `ptoa_torch.watch.watch`.
-
-    Args:
-        model: The model that is trained.
-        optimizer: Its optimizer, whose steps are counted; None to call ``step`` by hand.
-        every: A frame every so many steps.
-        val_loss: A number, or a function that gives the validation loss.
-        open: Whether to open the Lab in a browser.
-        **options: Further options of `ptoa_torch.watch.Watch`.
-
-    Raises:
-        MissingExtraError: If PyTorch is not installed.
-    """
-    found: Watch = _watch_module("watch(model)").watch(model, optimizer, every, val_loss, open, **options)
-    return found
-
-
-watch = _watch
 
 
 def tensor_stats(t: Any, hist: bool = True, sat: str | None = None) -> TensorStats:

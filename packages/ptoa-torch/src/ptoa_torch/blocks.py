@@ -21,7 +21,7 @@ from .facts import ParameterCount, mark_repeats, tell_unused, unused_by_path, wo
 from .functions import NORMS
 from .graph import Call, Graph, Value
 from .matchers import activation_role
-from .nodes import Node, Nodes, has_bias, linear_sizes, parameter_reads, weight_read
+from .nodes import Node, Nodes, copied, has_bias, linear_sizes, parameter_reads, weight_read
 from .regions import Region, activation_name, common_call, find_attention, find_experts, find_mlps
 
 if TYPE_CHECKING:
@@ -51,9 +51,11 @@ _DRAWN = frozenset(
 _LOOKUPS = frozenset({"index_select", "embedding", "getitem", "gather", "take"})
 # Kinds whose parameters are their own weights, not a stream that flows in.
 _WEIGHTED = frozenset({"linear", "embedding", "norm", "leaf", "activation", "attention", "posenc", "mlp"})
+# Of these, one operand alone is the stream.
+_LAYERS = frozenset({"linear", "norm", "embedding"})
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Unit:
     """One block in the making.
 
@@ -219,8 +221,11 @@ class _Drawer:
         for _, value in node.reads:
             if weighted and value.op is None and value.source == "param" and self._is_own(node, value):
                 continue
-            if weighted and streams and not self._flows(value) and node.region is None and node.call is None:
-                continue
+            computed = bool(streams) and not self._flows(value)
+            if computed and (
+                node.kind in _LAYERS or (weighted and node.region is None and node.call is None)
+            ):
+                continue  # a weight or bias that was computed from parameters
             self._connect(unit, self.carrier(value))
 
     def _is_own(self, node: Node, value: Value) -> bool:
@@ -249,11 +254,11 @@ class _Drawer:
         unit.value = node.makes[0] if node.makes else None
         if node.call is not None:
             unit.module, unit.modules, unit.ordinal = node.call.module, [node.call.path], node.call.ordinal
-            unit.parameters.update((id(p), p) for p in _parameters(node.call.module))
+            unit.parameters.update([(id(p), p) for p in _parameters(node.call.module)])
             returned = next((v for v in node.call.outputs if self.nodes.maker(v) is node), None)
             unit.value = returned or unit.value
         own = (*parameter_reads(node), *(node.views if node.kind in _WEIGHTED else ()))
-        unit.parameters.update((id(v.tensor), v.tensor) for v in own if self._is_own(node, v))
+        unit.parameters.update([(id(v.tensor), v.tensor) for v in own if self._is_own(node, v)])
         self.units.append(unit)
         return unit
 
@@ -515,8 +520,7 @@ class _Drawer:
 def _describe(node: Node) -> tuple[str, BlockParams]:
     """The kind and params of a drawn node."""
     if node.call is not None:
-        params = BlockParams(**{**node.params.__dict__, "extra": dict(node.params.extra)})
-        return ("group" if node.kind == "leaf" else node.kind), params
+        return ("group" if node.kind == "leaf" else node.kind), copied(node.params)
     return _FUNCTIONS.get(node.kind, _group)(node)
 
 
@@ -806,7 +810,11 @@ def draw(graph: Graph, name: str, source: str) -> Drawing:
     drawer.units.extend(unit for unit in outputs if id(unit) not in present)
     kept = _live_units(drawer.units, outputs)
     drawn = {id(unit) for unit in kept}
-    dropped = [u.label for u in drawer.units if id(u) not in drawn and u.parameters and u.kind != "embedding"]
+    dropped = [
+        unit.label
+        for unit in drawer.units
+        if id(unit) not in drawn and unit.parameters and any(node.live for node in unit.nodes)
+    ]
     _mark_tokens(drawer)
     _mark_unembed(kept, outputs)
     return _assemble(drawer, _sorted_units(kept), outputs, name, source, dropped)

@@ -350,6 +350,9 @@ def _linears(module: nn.Module) -> list[tuple[str, BlockParams]]:
 
 def attention_by_attributes(module: nn.Module) -> Role | None:
     """An attention sublayer told by a head count beside query, key and value projections."""
+    # The names first: asking every module for a head count is slow.
+    if not any(map(_PROJECTION.search, module._modules.keys())):
+        return None
     heads = heads_of(module)
     named = [(name, params) for name, params in _linears(module) if _PROJECTION.search(name)]
     if heads is None or not named or heads < 1:

@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 
     from .graph import Call, Graph, Op, Value
 
-__all__ = ["Node", "Nodes", "has_bias", "linear_sizes", "parameter_reads", "structural_role", "weight_read"]
+__all__ = [
+    "Node",
+    "Nodes",
+    "copied",
+    "has_bias",
+    "linear_sizes",
+    "parameter_reads",
+    "structural_role",
+    "weight_read",
+]
 
 
 @dataclass(eq=False, slots=True)
@@ -77,6 +86,14 @@ class Node:
     def path(self) -> str:
         """The module's path, or that of the module in which the function ran."""
         return self.scope.path if self.call is None else self.call.path
+
+
+def copied(params: BlockParams) -> BlockParams:
+    """Params of their own for a block, from those of a role that many share."""
+    mine = BlockParams.__new__(BlockParams)
+    mine.__dict__.update(params.__dict__)
+    mine.extra = dict(params.extra)
+    return mine
 
 
 def parameter_reads(node: Node) -> list[Value]:
@@ -146,15 +163,10 @@ class Nodes:
 
     def _add(self, ops: list[Op], owner: tuple[Call, Role] | None) -> None:
         """Append the node of some operations."""
-        inside = {id(value) for op in ops for value in op.outputs} if len(ops) > 1 else set()
-        reads: list[tuple[int | str, Value]] = []
-        seen: set[int] = set()
-        for op in ops:
-            for slot, value in op.inputs:
-                if id(value) not in inside and (len(ops) == 1 or id(value) not in seen):
-                    seen.add(id(value))
-                    reads.append((slot, value))
-        makes = [value for op in ops for value in op.outputs]
+        if len(ops) == 1:
+            reads, makes = list(ops[0].inputs), list(ops[0].outputs)
+        else:
+            reads, makes = _between(ops)
         node = (
             self._module_node(ops, owner, reads, makes)
             if owner
@@ -216,7 +228,7 @@ class Nodes:
         return None
 
     def _is_of_parameters(self, node: Node) -> bool:
-        """Whether a node only rearranges or scales parameters: a weight, and not a stream that it starts."""
+        """Whether a node only rearranges or scales parameters: a weight, no stream that starts with one."""
         at: Node | None = node
         for _ in range(_MAX_VIEWS):
             if at is None or at.live or not at.learned or at.kind not in ("regroup", "arith", "add"):
@@ -250,6 +262,19 @@ class Nodes:
         low = bisect.bisect_left(self._starts, call.start)
         high = bisect.bisect_left(self._starts, call.end)
         return self.all[low:high]
+
+
+def _between(ops: list[Op]) -> tuple[list[tuple[int | str, Value]], list[Value]]:
+    """What several operations read from outside, each value once, and all that they make."""
+    makes = [value for op in ops for value in op.outputs]
+    seen = {id(value) for value in makes}
+    reads: list[tuple[int | str, Value]] = []
+    for op in ops:
+        for slot, value in op.inputs:
+            if id(value) not in seen:
+                seen.add(id(value))
+                reads.append((slot, value))
+    return reads, makes
 
 
 _KINDS: tuple[tuple[str, frozenset[str]], ...] = (

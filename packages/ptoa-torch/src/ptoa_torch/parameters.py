@@ -106,6 +106,10 @@ class Norms:
     grad: dict[int, float] = field(default_factory=dict)
     update: dict[int, float] = field(default_factory=dict)
 
+    def all(self) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
+        """The three."""
+        return self.weight, self.grad, self.update
+
 
 class ParameterNorms:
     """Measures a model's parameters, frame after frame, over the same memory."""
@@ -132,12 +136,18 @@ class ParameterNorms:
         self._measure([_local(parameter) for parameter in parameters], parcel, norms.weight.update)
 
     @torch.no_grad()
-    def measure_grads(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
-        """Measure the gradients as they are at this moment."""
+    def measure_grads(
+        self,
+        parameters: Sequence[Tensor],
+        norms: Norms,
+        parcel: Parcel,
+        chosen: Iterable[int] | None = None,
+    ) -> None:
+        """Measure the gradients as they are at this moment, of all parameters or of those at some places."""
         found = [
-            (place, parameter.grad)
-            for place, parameter in enumerate(parameters)
-            if parameter.grad is not None
+            (place, grad)
+            for place in (range(len(parameters)) if chosen is None else chosen)
+            if (grad := parameters[place].grad) is not None
         ]
         places = [place for place, _ in found]
 

@@ -27,7 +27,7 @@ from .matchers import (
     kv_heads_of,
     set_activation,
 )
-from .nodes import Node, Nodes, has_bias, linear_sizes, weight_read
+from .nodes import Node, Nodes, copied, has_bias, linear_sizes, weight_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -673,7 +673,7 @@ def find_attention(nodes: Nodes) -> list[Region]:
     taken: set[int] = set()
     for node in nodes.all:
         if node.kind == "attention" and node.call is not None:
-            node.params = BlockParams(**{**node.params.__dict__, "extra": dict(node.params.extra)})
+            node.params = copied(node.params)
             _mha_settings(node)
         core = (
             _fused_core(node)
