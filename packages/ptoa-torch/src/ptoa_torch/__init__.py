@@ -23,18 +23,7 @@ if TYPE_CHECKING:
 
     from ptoa_core.frames import TensorStats
 
-<<<<<<< HEAD
     from .roles import Matcher, Role
-    from .watch import Watch
-else:
-
-    def Watch(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 - the class's name, which needs torch to exist
-        """A running watch on a model's training, see `ptoa_torch.watch.Watch`."""
-        return _watch_module("Watch(model)").Watch(*args, **kwargs)
-
-=======
-    from .matchers import Role
->>>>>>> 9e02fba952756dd54894ca168909dc01c2e96142
 
 __all__ = [
     "Analysis",
