@@ -93,7 +93,8 @@ def _stats(stats: Any) -> str:
         text += f',"satFrac":{_number(stats.satFrac)}'
     text += f',"nanCount":{_COUNTS[stats.nanCount]},"infCount":{_COUNTS[stats.infCount]}'
     if stats.hist is not None:
-        text += f',"hist":[{",".join(map(_COUNTS.__getitem__, stats.hist))}]'
+        counts: Any = stats.hist  # whole numbers, or the table says that they are none
+        text += f',"hist":[{",".join(map(_COUNTS.__getitem__, counts))}]'
     return text + _extra(stats.extra) + "}"
 
 
