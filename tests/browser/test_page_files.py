@@ -179,7 +179,7 @@ def test_a_script_in_a_reports_data_does_not_run(visit, tmp_path):
 
 
 def test_a_report_that_the_command_wrote_shows_any_step_whole(visit, run_text, tmp_path, monkeypatch, capsys):
-    """From `ptoa report` to a step chosen on the slider, whose histogram is read from inside the page."""
+    """From `ptoa report` to a step on the slider, whose histogram is read again from inside the page."""
     monkeypatch.chdir(tmp_path)
     hist = '"infCount": 0, "hist": [' + ",".join(["1"] * 32) + "]"
     (tmp_path / "run.pta").write_text(run_text.replace('"infCount": 0', hist), "utf-8")

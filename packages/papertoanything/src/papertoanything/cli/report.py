@@ -18,9 +18,9 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "HELP", "add_arguments", "run"]
 
 HELP = "write a page with a model or a run inside: one HTML file"
 DESCRIPTION = (
-    "Write the local page with a .pta, a run file or a spec inside, and print its path. The one file opens "
-    "in any browser without a server and without a network; mail it or keep it. Without -o the name is made "
-    "from FILE's, and no file is replaced."
+    "Write the local page with a .pta, a run file or a spec inside, and print its path. The file opens in "
+    "any browser without a server and without a network; mail it or keep it. Without -o the name is that of "
+    "FILE, and no file is replaced."
 )
 EXAMPLES = """\
   ptoa report pta-runs/GPT-20250101-120000.pta
