@@ -19,8 +19,6 @@ from .inputs import Inputs
 from .watch import Watch, watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ptoa_core.frames import TensorStats
 
     from .roles import Matcher, Role
