@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from ptoa_core.validate import validate
 from ptoa_torch import analyze
@@ -20,6 +19,7 @@ from ptoa_torch.inputs import as_inputs
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
+flop_counter = pytest.importorskip("torch.utils.flop_counter")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 V, D, F, L, H = 97, 32, 72, 2, 4
@@ -380,7 +380,7 @@ def test_a_model_is_read_as_its_config_says(row):
 def counted(model, given):
     """The operations of one pass by torch's own counter, which does not look into fused kernels."""
     inputs = as_inputs(given)
-    with FlopCounterMode(display=False) as counter, torch.no_grad(), unfused():
+    with flop_counter.FlopCounterMode(display=False) as counter, torch.no_grad(), unfused():
         model.eval()(*inputs.args, **inputs.kwargs)
     return counter.get_total_flops()
 
