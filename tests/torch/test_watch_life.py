@@ -22,6 +22,7 @@ from ptoa_core.errors import PtoaWarning, SettingError
 from ptoa_core.runs import RunFile
 from ptoa_torch import probe as probe_module
 from ptoa_torch.from_module import from_module
+from ptoa_torch.live_trace import LivePass
 from ptoa_torch.watch import Watch, watch
 
 
@@ -165,6 +166,59 @@ def test_watched_and_unwatched_runs_are_bit_equal(name, every):
     assert all(torch.equal(weights[key], weights2[key]) for key in weights)
     assert all(torch.equal(states[key][part], states2[key][part]) for key in states for part in states[key])
     assert torch.equal(random, random2)
+
+
+def test_the_model_is_read_at_its_first_forward_without_another_one():
+    calls = []
+
+    class Seen(Net):
+        def forward(self, x):
+            calls.append(torch.is_grad_enabled())
+            return super().forward(x)
+
+    model, optimizer = pair(Seen)
+    with quiet(model, optimizer, every=2) as watching:
+        train(model, optimizer, watching, 3)
+        rows = watching.frames[0].blocks
+        assert all(row.act is not None and row.grad is not None for row in rows)
+    assert calls == [True] * 3
+
+
+def test_the_first_frame_has_what_a_frame_of_a_model_read_before_has():
+    frames = []
+    for example in (None, torch.zeros(2, 5, dtype=torch.long)):
+        make, loss_of = MODELS["transformer"]
+        model, optimizer = pair(make)
+        with quiet(model, optimizer, example_input=example) as watching:
+            torch.manual_seed(1)
+            train(model, optimizer, watching, 1, loss_of)
+            frames.append(watching.frames[0])
+    live, known = frames
+    assert [row.id for row in live.blocks] == [row.id for row in known.blocks]
+    for row, other in zip(live.blocks, known.blocks, strict=True):
+        assert row.act == other.act
+        assert row.grad == other.grad
+        assert row.hidden == other.hidden
+        assert row.weightGradNorm == other.weightGradNorm
+        assert row.headEntropy == other.headEntropy
+        assert row.headPattern == other.headPattern
+        assert row.extra == other.extra
+
+
+def test_reading_that_fails_leaves_the_first_forward_alone(monkeypatch):
+    def broken(self, *given):
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr(LivePass, "_end", broken)
+    model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 1)))
+    with quiet(model, optimizer) as watching:
+        with pytest.warns(PtoaWarning, match="recording is left out.*no"):
+            train(model, optimizer, watching, 1)
+        train(model, optimizer, watching, 1)
+        first, second = watching.frames
+        assert first.blocks[0].weightGradNorm is not None
+        assert second.blocks[0].act is not None
+    assert on_the_model(model) == 0
 
 
 def test_reading_the_model_leaves_attributes_as_they_were():
@@ -443,7 +497,7 @@ def test_a_hook_that_fails_is_named_once_and_stands_aside(monkeypatch):
 
     monkeypatch.setattr(probe_module, "first_tensor", broken)
     model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 1)))
-    with quiet(model, optimizer) as watching:
+    with quiet(model, optimizer, example_input=torch.ones(1, 8)) as watching:
         with pytest.warns(PtoaWarning, match="block l0 is left out") as caught:
             train(model, optimizer, watching, 3)
         assert len(caught) == 1

@@ -76,6 +76,12 @@ class Plan:
     missing: list[dict[str, str]] = field(default_factory=list)
     everything: list[nn.Module] = field(default_factory=list)
 
+    def measured(self) -> list[tuple[int, Target]]:
+        """Everything that is measured with its row, in their order, what is inside a block first."""
+        functions = (target for found in self.functions.values() for _, target in found)
+        rows = [(row, target) for target in (*self.targets, *functions) for row in target.rows]
+        return sorted(rows, key=lambda item: (item[0], item[1].part == "act"))
+
     def parameters(self) -> tuple[list[Tensor], list[int]]:
         """Every parameter once, and the row that it belongs to; -1 for none.
 
