@@ -205,6 +205,121 @@ def test_the_first_frame_has_what_a_frame_of_a_model_read_before_has():
         assert row.extra == other.extra
 
 
+@pytest.mark.parametrize(
+    "make",
+    [lambda: nn.Linear(8, 1), lambda: torch.jit.script(nn.Sequential(nn.Linear(8, 1)))],
+    ids=["layer", "script"],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_model_that_is_one_block_is_measured_in_every_frame(make):
+    model, optimizer = pair(make)
+    with quiet(model, optimizer) as watching:
+        train(model, optimizer, watching, 3)
+        assert [len(frame.blocks) for frame in watching.frames] == [1] * 3
+        assert all(frame.blocks[0].act is not None for frame in watching.frames)
+        assert all(frame.blocks[0].grad is not None for frame in watching.frames)
+
+
+def gradient_of_a_function(model):
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    loss_of = lambda given: torch.func.functional_call(model, given, (torch.ones(2, 8),)).sum()  # noqa: E731
+    torch.func.grad(loss_of)(parameters)
+
+
+def mapped(model):
+    torch.vmap(model)(torch.ones(3, 2, 8))
+
+
+def traced(model):
+    torch.jit.trace(model, torch.ones(2, 8))
+
+
+def symbolically_traced(model):
+    torch.fx.symbolic_trace(model)
+
+
+def exported(model):
+    if not hasattr(torch, "export"):
+        pytest.skip("this torch exports nothing")
+    assert len(torch.export.export(model, (torch.ones(2, 8),)).graph.nodes) < 12
+
+
+def faked(model):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        model(mode.from_tensor(torch.ones(2, 8)))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [gradient_of_a_function, mapped, traced, symbolically_traced, exported, faked],
+    ids=lambda use: use.__name__,
+)
+@pytest.mark.parametrize("frames", [0, 1], ids=["first-frame", "later-frame"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_what_has_no_numbers_to_look_at_is_left_alone_on_a_frame_step(use, frames):
+    model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)))
+    with quiet(model, optimizer) as watching:
+        train(model, optimizer, watching, frames)
+        use(model)
+        train(model, optimizer, watching, 1)
+        frame = watching.frames[frames]
+        assert all(row.act is not None and row.grad is not None for row in frame.blocks)
+        assert "forwards" not in frame.extra
+
+
+def test_what_holds_a_watch_can_be_copied_and_pickled():
+    model, optimizer = pair()
+    with quiet(model, optimizer) as watching:
+        model.watching = watching
+        train(model, optimizer, watching)
+        assert copy.deepcopy(model).watching is watching
+        assert pickle.loads(pickle.dumps(model)).watching is None
+        del model.watching
+
+
+class Sharpness(torch.optim.Optimizer):
+    """An optimizer by its class that leaves the step to another, as SAM does."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+        self.base = torch.optim.SGD(self.param_groups, lr=0.1)
+
+    def second_step(self):
+        self.base.step()
+
+    def step(self, closure=None):
+        raise NotImplementedError
+
+
+def test_an_optimizer_that_leaves_its_step_to_another_is_counted_by_that_one():
+    model, _ = pair()
+    optimizer = Sharpness(list(model.parameters()))
+    with quiet(model, optimizer) as watching:
+        for _ in range(3):
+            net_loss(model).backward()
+            optimizer.second_step()
+            optimizer.zero_grad()
+            watching.step(1.0)
+        assert watching.step_count == 3
+        assert all(frame.gradNorm is not None for frame in watching.frames)
+
+
+def test_a_module_that_is_replaced_is_seen_from_the_frame_after_the_next():
+    model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1)))
+    with quiet(model, optimizer) as watching:
+        train(model, optimizer, watching)
+        model[1] = nn.Linear(8, 1)
+        optimizer.add_param_group({"params": list(model[1].parameters())})
+        train(model, optimizer, watching, 2)
+        first, second = (frame.blocks[1] for frame in watching.frames[1:])
+        assert first.extra["missing"]["act"] == "did not run in this step"
+        assert second.act is not None
+        assert second.weightGradNorm is not None
+
+
 def test_reading_that_fails_leaves_the_first_forward_alone(monkeypatch):
     def broken(self, *given):
         raise ZeroDivisionError("no")

@@ -124,6 +124,7 @@ class Probe:
         self._rootless = False
         self._standing_aside: set[str] = set()
         self._inside = False
+        self._stale = False
         self._mode: FunctionWatch | None = None
         self._trail = Trail()
 
@@ -132,6 +133,8 @@ class Probe:
     def arm(self, frame: Frame) -> None:
         """Get ready to measure the next step."""
         self.frame = frame
+        if self._stale and self.plan is not None:
+            self.plan.refresh(self.root)
         self._entries.open(self._forward)
         if self._rootless:
             self._put_hooks(self.plan, frozenset())
@@ -142,6 +145,7 @@ class Probe:
         if frame is None:
             return
         unseen = not frame.forwards and not frame.calls
+        self._stale = any(id(target) not in frame.calls for target in frame.plan.targets)
         self._entries.close(unseen=unseen)
         self._take_off()
         self._expected = max(1, frame.forwards)
@@ -215,6 +219,9 @@ class Probe:
         frame = self.frame
         if frame is None or self._inside or not self._listening() or _compat.in_backward():
             return forward(*args, **kwargs)
+        given = (*args, *kwargs.values())
+        if not all(_compat.holds_numbers(item) for item in given if isinstance(item, Tensor)):
+            return forward(*args, **kwargs)
         self._inside = True
         try:
             live: LivePass | None = None
@@ -222,6 +229,8 @@ class Probe:
                 live = self._begin_forward(frame, forward, args, kwargs)
             with live or self._mode or contextlib.nullcontext():
                 output = forward(*args, **kwargs)
+            if live is None and not self._entries.is_compiled_call(forward):
+                self._look_at_root(frame, given, output)
         except BaseException:
             self.frame = None
             self._take_off()
@@ -315,7 +324,7 @@ class Probe:
         facts = found.aux.get(block, {})
         tensor = facts.get("hidden") if hidden else found.values.get(block)
         row = frame.rows[index]
-        if not isinstance(tensor, Tensor) or tensor.device.type == "meta":
+        if not isinstance(tensor, Tensor) or not _compat.holds_numbers(tensor):
             row.missing[target.part] = "no tensor in what it returned"
             return
         self._put_reading(frame, target, index, facts.get("reads", ()), tensor)
@@ -387,6 +396,12 @@ class Probe:
         spent = clock() - started
         frame.stopwatch.spent("data", spent)
         frame.notes.setdefault("cost", {})["eagerPass"] = round(spent * 1000, 3)
+
+    def _look_at_root(self, frame: Frame, given: tuple[Any, ...], output: Any) -> None:
+        """Measure the model itself where it is a block: its own hooks are asked for before its forward."""
+        for target in frame.plan.targets:
+            if target.module is self.root and not target.takes_input and id(target) not in frame.calls:
+                self._look(target, given, output)
 
     def _name_hidden(self, frame: Frame, closed: frozenset[int], act: str | None) -> None:
         """Say of blocks in compiled graphs that no gradient is seen to arrive, and no activation either."""
@@ -479,7 +494,7 @@ class Probe:
             return
         index = target.rows[call]
         row = frame.rows[index]
-        if tensor is None or tensor.device.type == "meta":
+        if tensor is None or not _compat.holds_numbers(tensor):
             row.missing[target.part] = "no tensor in what it returned"
             return
         self._put_reading(frame, target, index, given, tensor)
