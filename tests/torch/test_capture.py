@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from ptoa_core.errors import PtoaWarning, SettingError
 from ptoa_torch import ForwardError, TraceWatch, capture, from_module, watch_trace
@@ -137,3 +138,112 @@ def test_push_must_be_callable():
     """Said at once and not at the first frame."""
     with pytest.raises(SettingError):
         TraceWatch(Net(), ids(), None)
+
+
+class Fused(nn.Module):
+    """Attention by the fused kernel, with every argument that it takes."""
+
+    def __init__(self, kv_heads=4, **options):
+        super().__init__()
+        self.num_heads, self.kv_heads, self.options = 4, kv_heads, options
+        self.q, self.k, self.v = nn.Linear(16, 16), nn.Linear(16, 4 * kv_heads), nn.Linear(16, 4 * kv_heads)
+        self.o = nn.Linear(16, 16)
+
+    def parts(self, x):
+        heads = (self.num_heads, self.kv_heads, self.kv_heads)
+        made = zip((self.q(x), self.k(x), self.v(x)), heads, strict=True)
+        return [part.unflatten(-1, (count, 4)).transpose(1, 2) for part, count in made]
+
+    def forward(self, x):
+        query, key, value = self.parts(x)
+        more = {} if self.kv_heads == 4 else {"enable_gqa": True}
+        mixed = functional.scaled_dot_product_attention(query, key, value, **self.options, **more)
+        return x + self.o(mixed.transpose(1, 2).flatten(2))
+
+    def expected(self, x):
+        """The formula of the function's own documentation."""
+        query, key, _ = self.parts(x)
+        key = key.repeat_interleave(4 // self.kv_heads, 1)
+        scores = query @ key.transpose(-2, -1) * (self.options.get("scale") or 0.5)
+        mask = self.options.get("attn_mask")
+        if self.options.get("is_causal"):
+            mask = torch.ones(scores.shape[-2:]).tril().bool()
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype is torch.bool else scores + mask
+        return scores.softmax(-1)
+
+
+def _values(tensor):
+    return torch.tensor(tensor.values()).reshape(tensor.dataShape or tensor.shape)
+
+
+_BAND = torch.ones(6, 6).tril(1).bool()
+_takes_scale = "scale=" in (functional.scaled_dot_product_attention.__doc__ or "")
+_takes_gqa = "enable_gqa=" in (functional.scaled_dot_product_attention.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"is_causal": True}, id="causal"),
+        pytest.param({"attn_mask": _BAND}, id="bool-mask"),
+        pytest.param({"attn_mask": torch.arange(72.0).reshape(2, 1, 6, 6) / 9}, id="added-mask"),
+        pytest.param(
+            {"scale": 0.25},
+            id="scale",
+            marks=pytest.mark.skipif(not _takes_scale, reason="this torch has no scale"),
+        ),
+        pytest.param(
+            {"kv_heads": 2, "is_causal": True},
+            id="grouped-query",
+            marks=pytest.mark.skipif(not _takes_gqa, reason="this torch has no grouped query"),
+        ),
+    ],
+)
+@torch.no_grad()
+def test_probabilities_of_a_fused_kernel_are_computed_again(options):
+    """They are those of the documented formula; a corner of them is cut like any other tensor."""
+    torch.manual_seed(0)
+    net, x = Fused(**options), torch.randn(2, 6, 16)
+    expected = net.expected(x)
+    whole = capture(net, x).tensor("a0:weights")
+    assert (whole.shape, whole.clipped) == ([2, 4, 6, 6], False)
+    torch.testing.assert_close(_values(whole), expected)
+    part = capture(net, x, max_elems=20).tensor("a0:weights")
+    assert (part.shape, part.dataShape) == ([2, 4, 6, 6], [1, 1, 3, 6])
+    torch.testing.assert_close(_values(part), expected[:1, :1, :3])
+
+
+@pytest.mark.filterwarnings("ignore:Converting mask without torch.bool dtype:UserWarning")
+@pytest.mark.parametrize("batch_first", [True, False])
+@torch.no_grad()
+def test_multihead_attention_gives_a_pattern_for_each_head(batch_first):
+    """Also where the module was asked for no weights."""
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(8)
+            self.attn = nn.MultiheadAttention(8, 2, batch_first=batch_first)
+
+        def forward(self, x):
+            h = self.norm(x)
+            return x + self.attn(h, h, h, attn_mask=self.mask(x), need_weights=False)[0]
+
+        def mask(self, x):
+            length = x.shape[1] if batch_first else x.shape[0]
+            return torch.ones(length, length).triu(1).bool()
+
+    net, x = Layer().eval(), torch.randn(3, 5, 8)
+    h = net.norm(x)
+    expected = net.attn(h, h, h, attn_mask=net.mask(x), average_attn_weights=False)[1]
+    torch.testing.assert_close(_values(capture(net, x).tensor("a0:weights")), expected)
+
+
+def test_tensors_without_numbers_are_uncaptured():
+    """On the meta device there is nothing to send, and every block says so."""
+    with torch.device("meta"):
+        net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    frame = capture(net, torch.ones(1, 4, device="meta"))
+    assert (frame.tensors, frame.uncaptured) == ([], ["i0", "l0", "f0"])

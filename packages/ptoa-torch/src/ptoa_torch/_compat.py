@@ -16,19 +16,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from .census import Census
 
 __all__ = [
+    "base_of",
     "compiled_parts",
     "compiled_wrappers",
     "compiler_loaded",
     "compiler_ran",
     "copy_to_host",
     "eager",
+    "faking",
     "foreach_copy",
     "grad_scalers",
     "holds_numbers",
@@ -48,6 +53,8 @@ __all__ = [
     "set_compiler",
     "set_version",
     "storage_key",
+    "storage_pin",
+    "unwrapped",
     "version_of",
     "wait_for",
 ]
@@ -80,14 +87,23 @@ def storage_key(tensor: Tensor) -> int | None:
         return None
 
 
-def is_lazy(model: nn.Module) -> bool:
+def storage_pin(tensor: Tensor) -> object:
+    """What keeps a storage's key from being given to another one, without keeping its memory."""
+    try:
+        return StorageWeakRef(tensor.untyped_storage())
+    except (RuntimeError, NotImplementedError, AttributeError, ValueError):
+        return None
+
+
+def is_lazy(parts: Census) -> bool:
     """Whether some module of the model makes its parameters in its first forward."""
-    return any(isinstance(module, LazyModuleMixin) for module in model.modules())
+    return any(isinstance(module, LazyModuleMixin) for _, module in parts.modules)
 
 
 def is_uninitialized(tensor: Tensor) -> bool:
     """Whether a parameter or buffer still waits for its shape."""
-    return isinstance(tensor, (UninitializedParameter, UninitializedBuffer))
+    # By exact class: isinstance of a parameter class runs Python code of torch for each tensor.
+    return type(tensor) in (UninitializedParameter, UninitializedBuffer)
 
 
 def is_scripted(module: nn.Module) -> bool:
@@ -108,14 +124,15 @@ def norm_classes() -> dict[str, tuple[type[nn.Module], ...]]:
     return {"layernorm": (nn.LayerNorm,), "rmsnorm": rms}
 
 
-def eager(model: nn.Module) -> AbstractContextManager[Any]:
-    """A context in which compiled parts of the model run as plain Python."""
-    compiled = [module for module in model.modules() if is_compiled(module)]
-    if not compiled:
+def eager(modules: Iterable[nn.Module]) -> AbstractContextManager[Any]:
+    """A context in which compiled code runs as plain Python; any code may be, once the compiler is loaded."""
+    if "torch._dynamo.eval_frame" not in sys.modules:
         return contextlib.nullcontext()
     stance: Any = getattr(getattr(torch, "compiler", None), "set_stance", None)
-    found: AbstractContextManager[Any] = _uncompiled(compiled) if stance is None else stance("force_eager")
-    return found
+    if stance is None:
+        return _uncompiled([module for module in modules if is_compiled(module)])
+    forced: AbstractContextManager[Any] = stance("force_eager")
+    return forced
 
 
 @contextlib.contextmanager
@@ -132,6 +149,31 @@ def _uncompiled(modules: list[nn.Module]) -> Iterator[None]:
     finally:
         for attributes, name, value in reversed(put_back):
             attributes[name] = value
+
+
+def faking(tensors: Iterable[Any]) -> AbstractContextManager[Any]:
+    """The mode that the fake ones among tensors belong to, so that what is made beside them is fake too."""
+    module: Any = sys.modules.get("torch._subclasses.fake_tensor")
+    if module is None:
+        return contextlib.nullcontext()
+    fake = next((tensor for tensor in tensors if isinstance(tensor, module.FakeTensor)), None)
+    return contextlib.nullcontext() if fake is None else fake.fake_mode
+
+
+def base_of(tensor: Any) -> Tensor | None:
+    """The tensor that a view is a view of; None for anything else, and where torch does not say."""
+    try:
+        return tensor._base if tensor._is_view() else None
+    except RuntimeError:
+        return None
+
+
+def unwrapped(tensor: Any) -> Any:
+    """The tensor inside the wrappers of ``torch.func`` (vmap, grad, jvp); itself where there are none."""
+    functorch: Any = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def local_tensor(tensor: Tensor) -> Tensor:

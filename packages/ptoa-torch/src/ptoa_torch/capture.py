@@ -5,6 +5,7 @@ This module imports without torch; the pass itself is recorded by `reading`.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,10 @@ def capture(
     """The tensors of one forward pass, one frame.
 
     Each block's output is ``<id>:out``; attention probabilities, one matrix a head, are
-    ``<id>:weights`` where the pass computed them with a softmax; a table of positions is
-    ``<id>:table``. The pass runs in eval mode without gradients and the model is left as it was.
+    ``<id>:weights`` where the pass computed them with a softmax, or gave what they follow from to
+    ``scaled_dot_product_attention`` or ``nn.MultiheadAttention``: then as many heads and rows as
+    are sent are computed again; a table of positions is ``<id>:table``. The pass runs in eval mode
+    without gradients and the model is left as it was.
 
     Args:
         model: Any ``torch.nn.Module``.
@@ -115,28 +118,42 @@ def _keyed(found: Analysis, ids: dict[str, str]) -> Iterator[tuple[str, Any]]:
         if ours in found.values:
             yield f"{block}:out", found.values[ours]
         facts = found.aux.get(ours, {})
-        for key in ("weights", "table"):
+        for key, name in (("weights", "weights"), ("scores", "weights"), ("table", "table")):
             if key in facts:
-                yield f"{block}:{key}", facts[key]
+                yield f"{block}:{name}", facts[key]
 
 
 def _framed(pairs: Iterator[tuple[str, Any]], max_elems: int, budget: int) -> Iterator[FrameTensor]:
     """The tensors as they go into a frame, within its budget; what float32 cannot say is left out."""
-    for key, tensor in pairs:
-        if tensor.device.type == "meta":
-            continue
-        shape = list(tensor.shape)
-        kept = 1
-        for size in clip_shape(shape, max_elems):
-            kept *= size
+    for key, item in pairs:
+        shape = list(item.shape)
+        sizes = clip_shape(shape, max_elems)
+        kept = math.prod(sizes)
         if kept > budget:
             yield FrameTensor(key, shape, "", True, [0] * len(shape))
             continue
         try:
-            yield encode_tensor(key, tensor, max_elems)
-        except TensorError:  # complex, sparse and nested tensors; the block is listed as uncaptured
+            made = _encoded(key, item, sizes, max_elems)
+        # TensorError: complex, sparse and nested tensors. Torch: tensors without numbers, as on the
+        # meta device. The block is listed as uncaptured.
+        except (TensorError, RuntimeError, TypeError, ValueError, NotImplementedError):
             continue
-        budget -= kept
+        if made is not None:
+            yield made
+            budget -= kept
+
+
+def _encoded(key: str, item: Any, sizes: list[int], max_elems: int) -> FrameTensor | None:
+    """One tensor as it goes into a frame, or the corner of probabilities that are computed for it."""
+    if not callable(getattr(item, "corner", None)):
+        return encode_tensor(key, item, max_elems)
+    corner = item.corner(sizes)
+    if corner is None:
+        return None
+    made = encode_tensor(key, corner, max_elems)
+    if list(corner.shape) != list(item.shape):
+        made.shape, made.clipped, made.dataShape = list(item.shape), True, list(corner.shape)
+    return made
 
 
 class TraceWatch:

@@ -35,7 +35,8 @@ class Analysis:
             that the recorded pass confirmed), ``hooks`` (the recorded pass) or ``tree``.
         values: Block id to the tensor that the block made; empty without a recorded pass.
         aux: Block id to further things known of it: ``weights`` (attention probabilities, after
-            softmax), ``table`` (of positions), ``modules`` (paths of all its modules),
+            softmax), ``scores`` (the same where a fused kernel kept them, to be computed again on
+            demand), ``table`` (of positions), ``modules`` (paths of all its modules),
             ``inner`` (path of the module that computes an mlp's inner activation), ``hidden`` (that
             activation), ``function`` and ``inner_function`` (`places.FunctionPlace` of what a
             function computes), ``ops`` (numbers of an attention's operations in the pass), ``reads``

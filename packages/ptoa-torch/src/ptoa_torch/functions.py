@@ -6,10 +6,12 @@ and ``Tensor.add_`` are all ``add``, so that a row covers every spelling.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 __all__ = [
     "ACTIVATIONS",
+    "HANDED_OUT",
     "LEAF_FUNCTIONS",
     "LINEAR",
     "LOSSES",
@@ -21,9 +23,11 @@ __all__ = [
     "REGROUP",
     "SDPA",
     "SOFTMAX",
+    "Written",
     "function_name",
+    "may_write",
     "words",
-    "writes_in_place",
+    "written_by",
 ]
 
 
@@ -124,7 +128,8 @@ LEAF_FUNCTIONS = words(
     adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
     adaptive_max_pool3d lp_pool1d lp_pool2d interpolate upsample grid_sample fft_rfft fft_irfft
     fft_fft fft_ifft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 stft istft lstm gru rnn_tanh rnn_relu
-    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell bilinear embedding_bag cdist
+    fft_fftn fft_ifftn fft_rfftn fft_irfftn
+    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell quantized_lstm quantized_gru bilinear embedding_bag cdist
     """
 )
 # Nothing but a new arrangement, a cast, or a copy of the same numbers.
@@ -140,6 +145,9 @@ REGROUP = words(
     detach_ resolve_conj resolve_neg checkpoint pixel_shuffle pixel_unshuffle channel_shuffle
     """
 )
+
+# They hand out the memory itself, which code outside of torch may then write to.
+HANDED_OUT = frozenset({"numpy", "__array__", "__dlpack__"})
 
 _OPERATORS = {
     "iadd": "add",
@@ -194,6 +202,8 @@ def function_name(func: Any) -> str:
         return _OPERATORS.get(bare, bare if bare in _DUNDER else name)
     if name.endswith("_") and not name.startswith("_"):
         name = name.rstrip("_")
+    if name == "grad" and getattr(func, "__module__", None) == "torch.autograd":
+        return "autograd_grad"  # unlike the attribute, it makes something
     return _OPERATORS.get(name, name)
 
 
@@ -204,13 +214,96 @@ _DUNDER = words(
 )
 
 
-def writes_in_place(func: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether a call writes to its first argument or to ``out``, told by its name alone."""
-    name = _raw_name(func)
-    if name.startswith("__"):
-        return name == "__setitem__" or (
-            name.startswith("__i") and name not in ("__invert__", "__index__", "__int__", "__iter__")
-        )
-    if name.endswith("_") or kwargs.get("out") is not None or kwargs.get("inplace") is True:
-        return True
-    return getattr(func, "__name__", "") == "__set__"
+# Functions of two buffers of statistics that they may update.
+_STATISTICS: dict[str, tuple[tuple[int, str], ...]] = {
+    "batch_norm": ((1, "running_mean"), (2, "running_var"), (3, "running_mean"), (4, "running_var")),
+    "instance_norm": ((1, "running_mean"), (2, "running_var"), (3, "running_mean"), (4, "running_var")),
+}
+Written = Callable[[tuple[Any, ...], dict[str, Any]], Iterable[Any]]
+
+
+def _out(_args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Any]:
+    """What a function writes that has at most an ``out``."""
+    return (kwargs["out"],) if "out" in kwargs else ()
+
+
+def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Any]:
+    """What a function writes that writes in place."""
+    return (*args[:1], kwargs.get("self"), kwargs.get("input"), kwargs.get("out"))
+
+
+def _at(places: tuple[tuple[int, str], ...]) -> Written:
+    """What a function writes that writes certain arguments."""
+
+    def written(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Any]:
+        found = [args[place] if place < len(args) else kwargs.get(name) for place, name in places]
+        return (*found, kwargs.get("out"))
+
+    return written
+
+
+def _if_inplace(place: int) -> Written:
+    """What a function writes that has a flag ``inplace``."""
+
+    def written(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Any]:
+        flag = args[place] if place < len(args) else kwargs.get("inplace", False)
+        return _first(args, kwargs) if flag is True else ()
+
+    return written
+
+
+def _embedding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Any]:
+    """What a look-up writes: with ``max_norm`` it renormalises the rows that it reads."""
+    limited = kwargs.get("max_norm") is not None or (len(args) > 3 and args[3] is not None)
+    return (*args[:2], kwargs.get("weight")) if limited else ()
+
+
+def _schema_places(func: Any) -> tuple[tuple[int, str], ...]:
+    """The arguments that an operator's schema says are written, over all of its overloads."""
+    overloads = [getattr(func, name) for name in func.overloads()] if hasattr(func, "overloads") else [func]
+    return tuple(
+        (place, argument.name)
+        for overload in overloads
+        if (schema := getattr(overload, "_schema", None)) is not None
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+def _inplace_place(func: Any) -> int | None:
+    """Where a Python function of torch takes its flag ``inplace``."""
+    code = getattr(func, "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount]
+    return names.index("inplace") if "inplace" in names else None
+
+
+def written_by(func: Any) -> Written:
+    """What a torch function writes, as a function of its arguments; None among it means nothing.
+
+    Told by names, by operator schemas and by the flag ``inplace``, before the function runs.
+
+    Example:
+        >>> import torch
+        >>> list(written_by(torch.add)((1, 2), {})), list(written_by(torch.Tensor.add_)((1, 2), {}))[0]
+        ([], 1)
+    """
+    if places := _schema_places(func):
+        return _at(places)
+    raw, name = _raw_name(func), function_name(func)
+    if name in _STATISTICS:
+        return _at(_STATISTICS[name])
+    if name in ("embedding", "embedding_bag"):
+        return _embedding
+    dunder = raw.startswith("__")
+    odd = ("__invert__", "__index__", "__int__", "__iter__")
+    if (dunder and (raw == "__setitem__" or (raw.startswith("__i") and raw not in odd))) or raw in HANDED_OUT:
+        return _first
+    if (not dunder and raw.endswith("_")) or getattr(func, "__name__", "") == "__set__":
+        return _first
+    place = _inplace_place(func)
+    return _out if place is None else _if_inplace(place)
+
+
+def may_write(written: Written) -> bool:
+    """Whether a function writes to more than an ``out``."""
+    return written is not _out

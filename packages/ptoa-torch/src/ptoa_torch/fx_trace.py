@@ -17,7 +17,8 @@ from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 from . import _compat
-from .functions import QUIET, function_name
+from .census import Census, census
+from .functions import HANDED_OUT, QUIET, function_name
 from .graph import Graph, GraphBuilder, describe_tensor, flatten
 from .matchers import leaf_role
 from .modes import StateGuard, evaluating, untouched
@@ -122,9 +123,12 @@ class _Constants(TorchFunctionMode):
         """Record the function unless a proxy takes part, which records itself."""
         kwargs = kwargs or {}
         name = function_name(func)
-        if name in QUIET or next(flatten((args, kwargs), fx.Proxy), None) is not None:
+        if next(flatten((args, kwargs), fx.Proxy), None) is not None:
             return func(*args, **kwargs)
-        self._guard.before_call(func, name, args, kwargs)
+        if name not in QUIET or name in HANDED_OUT:
+            self._guard.before_call(func, args, kwargs)
+        if name in QUIET:
+            return func(*args, **kwargs)
         op = self._builder.op(name, args, kwargs)
         result = func(*args, **kwargs)
         made = [tensor for _, tensor in flatten(result, Tensor)]
@@ -155,12 +159,13 @@ def _defaults(model: nn.Module, inputs: Inputs | None) -> tuple[dict[str, Any], 
     return fixed, given
 
 
-def trace(model: nn.Module, inputs: Inputs | None = None) -> Graph:
+def trace(model: nn.Module, inputs: Inputs | None = None, *, parts: Census | None = None) -> Graph:
     """The model's forward as torch.fx sees it, in eval mode.
 
     Args:
         model: The model; it is left as it was, also when tracing fails.
         inputs: Example arguments, which only say which parameters of forward are passed.
+        parts: The model's census, where it was taken already.
 
     Returns:
         A graph with ``known`` "traced"; only parameters have shapes.
@@ -169,15 +174,17 @@ def trace(model: nn.Module, inputs: Inputs | None = None) -> Graph:
         Exception: Whatever torch.fx or the model's own code raises on proxies.
     """
     builder = GraphBuilder(model, "traced", (fx.Proxy, Tensor), _describe)
-    for name, parameter in model.named_parameters():
+    parts = parts or census(model)
+    for name, parameter in parts.parameters:
         builder.name_source(parameter, "param", name)
-    for name, buffer in model.named_buffers():
+    for name, buffer in parts.buffers:
         builder.name_source(buffer, "buffer", name)
     with (
-        untouched(model, watch_writes=False) as guard,
+        untouched(model, watch_writes=False, parts=parts) as guard,
         torch.no_grad(),
-        evaluating(model),
-        _compat.eager(model),
+        evaluating(model, parts),
+        _compat.eager(module for _, module in parts.modules),
+        _compat.faking([tensor for _, tensor in (*parts.parameters, *parts.buffers)]),
     ):
         fixed, given = _defaults(model, inputs)
         tracer = _Tracer(builder, model, given)

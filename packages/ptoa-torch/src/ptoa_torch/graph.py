@@ -11,6 +11,7 @@ drives it with tensors, torch.fx with proxies, the module tree with made-up valu
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +37,8 @@ class Value:
         name: The input's or parameter's name, where it has one.
         shape: Its shape, or None where the reader saw no tensor.
         dtype: Its dtype without ``torch.``, or None.
-        tensor: The tensor itself, held so that its identity cannot be reused.
+        tensor: The tensor itself, or what is kept of it; None where it was too large to hold on to.
+        ref: Tells the builder when a tensor that is not held is gone, since its id is given to the next.
     """
 
     op: Op | None = None
@@ -45,6 +47,7 @@ class Value:
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     tensor: Any = None
+    ref: Any = None
 
 
 @dataclass(eq=False, slots=True)
@@ -174,19 +177,6 @@ def flatten(item: Any, leaf: type | tuple[type, ...] = Tensor) -> Iterator[tuple
             stack.extend((prefix + key, inner, depth + 1) for key, inner in reversed(list(_children(part))))
 
 
-def _leaves(
-    arguments: Iterable[tuple[int | str, Any]], leaf: type | tuple[type, ...]
-) -> list[tuple[int | str, Any]]:
-    """The tensors among arguments, each with the argument's position or keyword."""
-    found: list[tuple[int | str, Any]] = []
-    for slot, argument in arguments:
-        if isinstance(argument, leaf):
-            found.append((slot, argument))
-        elif isinstance(argument, (list, tuple, dict)):
-            found.extend((slot, tensor) for _, tensor in flatten(argument, leaf))
-    return found
-
-
 class GraphBuilder:
     """Builds a `Graph` from what a reader sees, in the order in which it sees it.
 
@@ -195,6 +185,10 @@ class GraphBuilder:
         known: How its blocks are known, see `Graph`.
         leaf: The class of what flows: tensors, or a tracer's proxies.
         describe: Shape and dtype of one of these.
+        holds: Whether to hold on to a tensor, given what made it; all are held by default. The
+            others are forgotten when they are freed.
+        unwrap: The tensor inside a wrapper that transformations put around it.
+        base_of: The tensor that another is a view of; torch before 2.1 indexes without telling.
     """
 
     def __init__(
@@ -203,10 +197,17 @@ class GraphBuilder:
         known: str,
         leaf: type | tuple[type, ...] = Tensor,
         describe: Callable[[Any], tuple[tuple[int, ...] | None, str | None]] | None = None,
+        holds: Callable[[Any, Op | None], bool] | None = None,
+        unwrap: Callable[[Any], Any] | None = None,
+        base_of: Callable[[Any], Any] | None = None,
     ) -> None:
         """Start with the model itself as the outermost call."""
         self.leaf = leaf
         self._describe = describe or describe_tensor
+        self._holds = holds
+        self._unwrap = unwrap
+        self._base_of = base_of
+        self._bases: dict[int, Any] = {}
         self._values: dict[int, Value] = {}
         self._held: list[Any] = []
         self._written: dict[int, Value] = {}
@@ -227,31 +228,67 @@ class GraphBuilder:
         """
         self._named.setdefault(id(tensor), (source, name, tensor if stands_for is None else stands_for))
         self._held.append(tensor)
+        self._name_base(tensor)
+
+    def _name_base(self, tensor: Any) -> None:
+        """Remember what a tensor that was there before is itself a view of: so are views of it."""
+        base = None if self._base_of is None else self._base_of(tensor)
+        if base is not None:
+            self._bases.setdefault(id(base), tensor)
+            self._held.append(base)
 
     def add_input(self, tensor: Any, name: str) -> Value:
         """Register one of the model's inputs."""
         value = self._new(tensor, source="input", name=name)
+        self._name_base(tensor)
         self.graph.inputs.append(value)
         return value
 
     def _new(self, tensor: Any, op: Op | None = None, source: str = "", name: str = "") -> Value:
-        """A new value of a tensor; the tensor is held so that its id stays its own."""
-        shape, dtype = self._describe(tensor)
-        value = Value(op, source, name, shape, dtype, tensor)
-        self._values[id(tensor)] = value
+        """A new value of a tensor, which is held, or whose end is noticed, so that its id stays its own."""
+        inner = tensor if self._unwrap is None else self._unwrap(tensor)
+        shape, dtype = self._describe(inner)
+        key = id(tensor)
+        if op is None or self._holds is None or self._holds(tensor, op):
+            value = Value(op, source, name, shape, dtype, tensor)
+        else:
+            value = Value(op, source, name, shape, dtype)
+            value.ref = weakref.ref(tensor, lambda _: self._values.pop(key, None))
+        self._values[key] = value
+        if inner is not tensor:
+            self._values[id(inner)] = value
+            self._held.append(inner)
         return value
 
     def held(self) -> list[Any]:
-        """Everything that flowed, in the order in which it was seen."""
+        """Everything that flowed and is held, in the order in which it was seen."""
         return [value.tensor for value in self._values.values()]
 
     def known(self, tensor: Any) -> bool:
         """Whether the pass has seen this tensor made or handed in."""
-        return id(tensor) in self._values or id(tensor) in self._named
+        return id(tensor) in self._named or self._find(tensor) is not None
+
+    def _find(self, tensor: Any) -> Value | None:
+        """The value of a tensor that was seen, itself, inside a wrapper, or as what it is a view of."""
+        value = self._values.get(id(tensor))
+        if value is not None or id(tensor) in self._named:
+            return value
+        inner = tensor if self._unwrap is None else self._unwrap(tensor)
+        if inner is not tensor and self.known(inner):
+            self._values[id(tensor)] = value = self.value_of(inner)
+            self._held.append(tensor)
+            return value
+        base = None if self._base_of is None else self._base_of(tensor)
+        base = self._bases.get(id(base), base)
+        if base is not None and self.known(base):
+            op = Op(-1, "getitem", self.current, [(0, self.value_of(base))])
+            self.finish(op, [tensor])
+            return op.outputs[0]
+        return None
 
     def value_of(self, tensor: Any, storage: int | None = None) -> Value:
         """The latest value of a tensor; what nothing produced is a parameter, buffer or constant."""
-        value = self._values.get(id(tensor))
+        value = self._find(tensor)
         if value is None:
             source, name, real = self._named.get(id(tensor), ("const", "", tensor))
             value = self._values[id(tensor)] = self._new(real, source=source, name=name)
@@ -288,31 +325,54 @@ class GraphBuilder:
             kwargs: Its keyword arguments.
             storage_of: Gives a tensor's storage key; asked only once something was written.
         """
-        arguments: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+        return self.begin(name, args, kwargs, storage_of)[0]
+
+    def begin(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        storage_of: Callable[[Any], int | None] | None = None,
+    ) -> tuple[Op, list[Any]]:
+        """Begin an operation, as `op` does; returns also the tensors that it reads."""
         inputs: list[tuple[int | str, Value]] = []
-        if name not in METADATA:
-            skipped = METADATA_ARGUMENTS.get(name, ())
-            ask = storage_of if self._written else None
-            inputs = [
-                (slot, self.value_of(tensor, ask(tensor) if ask else None))
-                for slot, tensor in _leaves(arguments, self.leaf)
-                if slot not in skipped
-            ]
-        op = Op(-1, name, self.current, inputs)
-        op.settings = {slot: item for slot, item in arguments if not isinstance(item, self.leaf)}
-        return op
+        settings: dict[int | str, Any] = {}
+        given: list[Any] = []
+        leaf, values = self.leaf, self._values
+        ask = storage_of if self._written else None
+        skipped = METADATA_ARGUMENTS.get(name, ())
+        silent = name in METADATA
+        arguments: Any = enumerate(args) if not kwargs else (*enumerate(args), *kwargs.items())
+        for slot, argument in arguments:
+            if isinstance(argument, leaf):
+                found: Any = (argument,)
+            else:
+                found = isinstance(argument, (list, tuple, dict)) and [t for _, t in flatten(argument, leaf)]
+                if not found:
+                    settings[slot] = argument
+                    continue
+            if silent or slot in skipped:
+                continue
+            for tensor in found:
+                value = values.get(id(tensor))
+                if value is None or ask is not None:
+                    value = self.value_of(tensor, ask(tensor) if ask else None)
+                inputs.append((slot, value))
+                given.append(tensor)
+        return Op(-1, name, self.current, inputs, [], settings), given
 
     def finish(self, op: Op, outputs: Iterable[Any], written: Iterable[tuple[Any, int | None]] = ()) -> None:
         """End an operation with the tensors it made and those it wrote in place."""
         op.index = len(self.graph.ops)
         self.graph.ops.append(op)
-        changed = {id(tensor) for tensor, _ in written}
+        changed = set()
         for tensor, storage in written:
+            changed.add(id(tensor))
             value = self._new(tensor, op)
             op.outputs.append(value)
             if storage is not None:
                 self._written[storage] = value
-        op.outputs.extend(self._new(tensor, op) for tensor in outputs if id(tensor) not in changed)
+        op.outputs.extend([self._new(tensor, op) for tensor in outputs if id(tensor) not in changed])
 
     def enter(self, module: nn.Module, path: str, arguments: Any = None) -> Call:
         """Begin a module call."""
@@ -327,6 +387,12 @@ class GraphBuilder:
 
     def leave(self, call: Call, result: Any) -> None:
         """End a module call. What it returns and nothing was seen to make came from it unseen."""
+        if isinstance(result, self.leaf):
+            value = self._values.get(id(result))
+            if value is not None:
+                call.outputs = [value]
+                self.close(call)
+                return
         tensors = [tensor for _, tensor in flatten(result, self.leaf)]
         unseen = [tensor for tensor in tensors if not self.known(tensor)]
         if unseen:
@@ -359,10 +425,16 @@ class GraphBuilder:
         return graph
 
 
+_dtype_names: dict[Any, str] = {}
+
+
 def describe_tensor(tensor: Any) -> tuple[tuple[int, ...] | None, str | None]:
     """Shape and dtype of a tensor; a shape that cannot be said in integers is None."""
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = tensor.dtype
+    name = _dtype_names.get(dtype)
+    if name is None:
+        name = _dtype_names[dtype] = str(dtype).removeprefix("torch.")
     try:
-        return tuple(int(size) for size in tensor.shape), dtype
+        return tuple(map(int, tensor.shape)), name
     except (RuntimeError, TypeError, ValueError, AttributeError):  # nested tensors, symbolic sizes
-        return None, dtype
+        return None, name

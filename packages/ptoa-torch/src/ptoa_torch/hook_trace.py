@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +24,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _compat
-from .functions import QUIET, function_name, writes_in_place
+from .census import Census, census
+from .functions import HANDED_OUT, QUIET, SDPA, SOFTMAX, Written, function_name, may_write, written_by
 from .graph import Call, Graph, GraphBuilder, Op, flatten
-from .modes import StateGuard, evaluating, untouched
+from .modes import StateGuard, evaluating, surely, untouched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .inputs import Inputs
 
@@ -60,19 +63,39 @@ class Recording:
     failure: Failure | None = None
 
 
-_names: dict[Any, tuple[str, bool]] = {}
+@dataclass(slots=True)
+class _Known:
+    """What a torch function is called, and what is done about it.
+
+    Attributes:
+        quiet: Whether it is let through unseen.
+        written: What it writes; None where it writes to an ``out`` at most.
+    """
+
+    name: str
+    quiet: bool
+    written: Written | None
 
 
-def _named(func: Any) -> tuple[str, bool]:
-    """A function's plain name, and whether to let it through unseen; remembered by function."""
-    try:
-        entry = _names.get(func)
-    except TypeError:  # an unhashable callable
-        return function_name(func), False
-    if entry is None:
-        name = function_name(func)
-        entry = _names[func] = (name, name in QUIET)
-    return entry
+_functions: dict[Any, _Known] = {}
+
+
+def _look_up(func: Any) -> _Known:
+    """What is known of a torch function; remembered by function, where it can be."""
+    name, written = function_name(func), written_by(func)
+    quiet = name in QUIET
+    known = _Known(name, quiet, written if may_write(written) and (not quiet or name in HANDED_OUT) else None)
+    with contextlib.suppress(TypeError):  # an unhashable callable
+        _functions[func] = known
+    return known
+
+
+# What a pass without values may hold on to, in bytes; beyond it large activations are let go.
+_MAX_HELD = 64 * 1024 * 1024
+
+
+# The most items that are drawn from a generator which the model returns.
+_MAX_ITEMS = 1_000
 
 
 class _Recorder(TorchFunctionMode):
@@ -80,8 +103,13 @@ class _Recorder(TorchFunctionMode):
 
     def __init__(self, model: nn.Module, guard: StateGuard, keep: bool) -> None:
         super().__init__()
-        self.builder = GraphBuilder(model, "run")
+        holds = None if keep else self._holds
+        self.builder = GraphBuilder(
+            model, "run", holds=holds, unwrap=_compat.unwrapped, base_of=_compat.base_of
+        )
         self._keep = keep
+        self._bytes = 0
+        self._pins: list[object] = []
         self.failure: Failure | None = None
         self.guard = guard
         self._function = ""
@@ -90,61 +118,98 @@ class _Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Record one torch function; inside it the mode is off, so it counts as one."""
-        kwargs = kwargs or {}
-        name, quiet = _named(func)
-        if quiet:
+        kwargs = {} if kwargs is None else kwargs
+        try:
+            known = _functions[func]
+        except (KeyError, TypeError):
+            known = _look_up(func)
+        targets: list[Tensor] = []
+        if known.written is not None or "out" in kwargs:
+            targets = self._about_to_write(known.written or written_by(func), args, kwargs)
+        if known.quiet:
             return func(*args, **kwargs)
-        self.guard.before_call(func, name, args, kwargs)
-        op = self.builder.op(name, args, kwargs, _compat.storage_key)
-        given = [value.tensor for _, value in op.inputs]
-        versions = [(tensor, _compat.version_of(tensor)) for tensor in given]
-        target = args[0] if args and writes_in_place(func, kwargs) else None
-        if self._keep:
-            self._keep_value(target)
-        self._function = name
+        op, given = self.builder.begin(known.name, args, kwargs, _compat.storage_key)
+        try:
+            versions: list[int] = [tensor._version for tensor in given]
+        except RuntimeError:  # inference tensors keep no counter
+            versions = [_compat.version_of(tensor) for tensor in given]
+        if targets and self._keep:
+            self._keep_values(targets)
+        self._function = known.name
         result = func(*args, **kwargs)
         self._function = ""
-        self._finish(op, result, versions, target)
+        self._finish(op, result, given, versions, targets)
         return result
 
-    def _keep_value(self, tensor: Any) -> None:
-        """Give the value of a tensor that is about to be overwritten a copy of its own."""
-        if isinstance(tensor, Tensor) and self.builder.known(tensor):
-            value = self.builder.value_of(tensor)
-            if value.source != "param" and value.tensor is tensor:
-                value.tensor = tensor.detach().clone()
+    def _about_to_write(
+        self, written: Written, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[Tensor]:
+        """The tensors that a function is about to write, saved where they are not the pass's own."""
+        reached = [item for item in written(args, kwargs) if item is not None]
+        targets = [tensor for _, tensor in flatten(reached)] if reached else []
+        for target in targets:
+            self.guard.before_write(target)
+        return targets
 
-    def _finish(self, op: Op, result: Any, versions: list[tuple[Tensor, int]], target: Any) -> None:
+    def _holds(self, tensor: Tensor, op: Op | None) -> bool:
+        """Whether to hold on to a tensor that nobody will ask the values of: masks and indices always."""
+        if op is None or not (tensor.is_floating_point() or tensor.is_complex()):
+            return True
+        self._bytes += _nbytes(tensor)
+        return self._bytes <= _MAX_HELD
+
+    def _keep_values(self, targets: list[Tensor]) -> None:
+        """Give the values of tensors that are about to be overwritten copies of their own."""
+        for tensor in targets:
+            if self.builder.known(tensor):
+                value = self.builder.value_of(tensor)
+                if value.source != "param" and value.tensor is tensor:
+                    value.tensor = tensor.detach().clone()
+
+    def _finish(
+        self, op: Op, result: Any, given: list[Tensor], versions: list[int], targets: list[Tensor]
+    ) -> None:
         """Record what the function made and what it wrote in place."""
-        # Inference tensors do not count their writes; there the function's name has to do.
-        written = [
-            (tensor, _compat.storage_key(tensor))
-            for tensor, version in versions
-            if _compat.version_of(tensor) != version or (version < 0 and tensor is target)
-        ]
-        given = {id(tensor) for tensor, _ in versions}
+        written: list[tuple[Tensor, int | None]] = []
+        for tensor, version in zip(given, versions, strict=True):
+            # Inference tensors do not count their writes; there the function's name has to do.
+            if any(tensor is target for target in targets) if version < 0 else tensor._version != version:
+                written.append((tensor, _compat.storage_key(tensor)))
+                self._pins.append(_compat.storage_pin(tensor))
         if isinstance(result, Tensor):
-            made = [] if id(result) in given else [result]
+            made = [] if any(result is tensor for tensor in given) else [result]
         elif result is None or isinstance(result, (bool, int, float, str)):
             made = []
         else:
-            made = [tensor for _, tensor in flatten(result) if id(tensor) not in given]
+            ids = {id(tensor) for tensor in given}
+            made = [tensor for _, tensor in flatten(result) if id(tensor) not in ids]
         if made or written:
             self.builder.finish(op, made, written)
+            if op.name in SDPA or op.name in SOFTMAX:
+                self._sample(op, given, made)
+
+    def _sample(self, op: Op, given: list[Tensor], made: list[Tensor]) -> None:
+        """Keep the pattern of one head of masks and probabilities that are too large to hold."""
+        for (slot, value), tensor in zip(op.inputs, given, strict=True):
+            if value.tensor is None and slot in (3, "attn_mask"):
+                value.tensor = _pattern(tensor, -1e4)
+        for value, tensor in zip(op.outputs, made, strict=False):
+            if value.tensor is None and op.name in SOFTMAX:
+                value.tensor = _pattern(tensor, 0.0)
 
     def shadow(self, module: nn.Module, path: str) -> Callable[..., Any]:
         """A stand-in for the module's forward that records the call around it."""
-        forward = module.forward
+        # A compiled wrapper's forward goes through the compiler, which would not call what is shadowed.
+        inner = getattr(module, "_orig_mod", None) if _compat.is_compiled(module) else None
+        forward = module.forward if inner is None else inner
         builder = self.builder
-        inside = (
-            _ScriptRecorder(builder, self.guard) if _compat.is_scripted(module) else contextlib.nullcontext()
-        )
+        if _compat.is_scripted(module):
+            forward = _ScriptRecorder(builder, self.guard).around(forward)
 
         def recorded(*args: Any, **kwargs: Any) -> Any:
             call = builder.enter(module, path, (args, kwargs))
             try:
-                with inside:
-                    result = forward(*args, **kwargs)
+                result = forward(*args, **kwargs)
             except BaseException as error:
                 self.note(call, error)
                 builder.close(call)
@@ -153,7 +218,7 @@ class _Recorder(TorchFunctionMode):
             return result
 
         # Callers that ask for forward's signature (transformers does) must see the real one.
-        recorded.__wrapped__ = forward  # type: ignore[attr-defined]
+        recorded.__wrapped__ = module.forward  # type: ignore[attr-defined]
         return recorded
 
     def note(self, call: Call, error: BaseException) -> None:
@@ -161,6 +226,22 @@ class _Recorder(TorchFunctionMode):
         if self.failure is None and isinstance(error, Exception):
             shapes = [tuple(tensor.shape) for _, tensor in flatten(call.arguments)]
             self.failure = Failure(error, call, shapes, self._function)
+
+
+def _nbytes(tensor: Tensor) -> int:
+    """How much memory a tensor's numbers take; nothing where that cannot be said."""
+    try:
+        return int(tensor.numel()) * tensor.element_size()
+    except (RuntimeError, NotImplementedError):
+        return 0
+
+
+def _pattern(tensor: Tensor, floor: float) -> Tensor | None:
+    """Where the first matrix of a batch is above a floor; None for a tensor without matrices."""
+    if tensor.ndim < 2 or tensor.device.type == "meta":
+        return None
+    first = tensor.detach()[(0,) * (tensor.ndim - 2)]
+    return (first if first.dtype == torch.bool else first > floor)[(None,) * (tensor.ndim - 2)]
 
 
 class _ScriptRecorder(TorchDispatchMode):
@@ -179,13 +260,22 @@ class _ScriptRecorder(TorchDispatchMode):
         # The mode for functions is still on, and would record the same operator again.
         with torch._C.DisableTorchFunction():
             name = function_name(func)
-            self.guard.before_call(func, name, args, kwargs)
+            self.guard.before_call(func, args, kwargs)
             op = self._builder.op(name, args, kwargs)
             result = func(*args, **kwargs)
         made = [tensor for _, tensor in flatten(result)]
         if made:
             self._builder.finish(op, made)
         return result
+
+    def around(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """A forward that runs under this recorder."""
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return forward(*args, **kwargs)
+
+        return watched
 
 
 def _parameter_names(model: nn.Module, count: int) -> list[str]:
@@ -217,29 +307,30 @@ def input_names(model: nn.Module, inputs: Inputs) -> list[tuple[str, Any]]:
     ]
 
 
-def _shadow_all(model: nn.Module, recorder: _Recorder) -> list[nn.Module]:
-    """Put a recording forward into every module below the model; return those that took it."""
-    shadowed = []
-    for path, module in model.named_modules():
-        if module is not model:
-            module.__dict__["forward"] = recorder.shadow(module, path)
-            shadowed.append(module)
-    return shadowed
+def _shadow_all(parts: Census, recorder: _Recorder) -> None:
+    """Put a recording forward into every module below the model."""
+    for path, module in parts.modules[1:]:
+        module.__dict__["forward"] = recorder.shadow(module, path)
 
 
-def _name_sources(model: nn.Module, builder: GraphBuilder) -> None:
+def _unshadow(parts: Census) -> None:
+    """Take the recording forwards away; one of the model's own comes back with its other attributes."""
+    for _, module in parts.modules[1:]:
+        module.__dict__.pop("forward", None)
+
+
+def _name_sources(parts: Census, builder: GraphBuilder) -> None:
     """Tell the builder the names of parameters and buffers."""
-    for name, parameter in model.named_parameters():
+    for name, parameter in parts.parameters:
         builder.name_source(parameter, "param", name)
-    for name, buffer in model.named_buffers():
+    for name, buffer in parts.buffers:
         builder.name_source(buffer, "buffer", name)
 
 
 @contextlib.contextmanager
-def _deep_calls(model: nn.Module) -> Iterator[None]:
+def _deep_calls(depth: int) -> Iterator[None]:
     """Room on the interpreter's stack for the recorded calls of deeply nested modules."""
     limit = sys.getrecursionlimit()
-    depth = max((path.count(".") for path, _ in model.named_modules()), default=0)
     sys.setrecursionlimit(limit + 8 * depth)
     try:
         yield
@@ -247,7 +338,7 @@ def _deep_calls(model: nn.Module) -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def record(model: nn.Module, inputs: Inputs, *, keep: bool = False) -> Recording:
+def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Census | None = None) -> Recording:
     """Run the model once on example inputs, in eval mode and without gradients, and record it.
 
     The model, its inputs, the random state and the grad mode are afterwards as before, also
@@ -257,32 +348,54 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False) -> Recording
     Args:
         model: The model; it and its inputs stay on their devices.
         inputs: The arguments of its forward.
-        keep: Copy a tensor before it is overwritten in place, so that every value of the graph
-            holds what it held when it was made.
+        keep: Hold every tensor, and copy it before it is overwritten in place, so that every value
+            of the graph holds what it held when it was made. Otherwise large activations are let
+            go as soon as the model lets them go.
+        parts: The model's census, where it was taken already.
 
     Returns:
         The graph with ``known`` "run", the model's output, and the failure if there was one.
     """
-    with untouched(model, inputs, watch_writes=False) as guard:
+    parts = parts or census(model)
+    with untouched(model, inputs, watch_writes=False, parts=parts) as guard:
         recorder = _Recorder(model, guard, keep)
-        _name_sources(model, recorder.builder)
+        _name_sources(parts, recorder.builder)
         names = input_names(model, inputs)
-        shadowed = _shadow_all(model, recorder)
         for name, tensor in names:
             recorder.builder.add_input(tensor, name)
         try:
+            _shadow_all(parts, recorder)
+            tensors = [tensor for _, tensor in (*parts.parameters, *parts.buffers, *names)]
             with (
                 torch.no_grad(),
-                evaluating(model),
-                _compat.eager(model),
-                _compat.no_autocast_cache(),
+                evaluating(model, parts),
+                _compat.eager(module for _, module in parts.modules),
+                _compat.faking(tensors),
                 _compat.no_warnings(),
-                _deep_calls(model),
+                _deep_calls(parts.depth),
             ):
                 return _run(model, inputs, recorder)
         finally:
-            for module in shadowed:
-                module.__dict__.pop("forward", None)
+            surely(lambda: _unshadow(parts))
+
+
+def _fed(model: nn.Module, inputs: Inputs, builder: GraphBuilder) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments, with every iterator in a wrapper that names what is drawn from it as an input."""
+
+    def feed(name: str, items: Iterator[Any]) -> Iterator[Any]:
+        for place, item in enumerate(items):
+            for inner, tensor in flatten(item):
+                if not builder.known(tensor):
+                    builder.add_input(tensor, f"{name}.{place}.{inner}".rstrip("."))
+            yield item
+
+    named = [
+        *zip(_parameter_names(model, len(inputs.args)), inputs.args, strict=True),
+        *inputs.kwargs.items(),
+    ]
+    fed = [feed(name, item) if isinstance(item, Iterator) else item for name, item in named]
+    count = len(inputs.args)
+    return fed[:count], dict(zip(inputs.kwargs, fed[count:], strict=True))
 
 
 def _run(model: nn.Module, inputs: Inputs, recorder: _Recorder) -> Recording:
@@ -296,7 +409,10 @@ def _run(model: nn.Module, inputs: Inputs, recorder: _Recorder) -> Recording:
             else contextlib.nullcontext()
         )
         with recorder, inside:
-            output = model(*inputs.args, **inputs.kwargs)
+            args, kwargs = _fed(model, inputs, builder)
+            output = model(*args, **kwargs)
+            if isinstance(output, Iterator):  # nothing runs in a generator before somebody asks it
+                output = list(itertools.islice(output, _MAX_ITEMS))
             builder.leave(builder.graph.root, output)
     except Exception as error:  # noqa: BLE001 - the model is a stranger and may raise anything; it is handed on
         recorder.note(builder.graph.root, error)

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812  # its usual name
 from torch.overrides import TorchFunctionMode
 
 from . import _compat
-from .functions import QUIET, SOFTMAX, function_name, writes_in_place
+from .functions import QUIET, SOFTMAX, function_name, written_by
 from .graph import GraphBuilder, Op, flatten
 from .hook_trace import Recording, input_names
 from .hooks import HookSet
@@ -91,7 +91,7 @@ class LivePass(TorchFunctionMode):
         self.probabilities: dict[int, Probabilities] = {}
         self.multihead: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self._model = model
-        self._builder = GraphBuilder(model, "run")
+        self._builder = GraphBuilder(model, "run", unwrap=_compat.unwrapped, base_of=_compat.base_of)
         self._overwritten: dict[int, list[Callable[[Tensor], object]]] = {}
         self._hooks = HookSet()
         for name, parameter in model.named_parameters():
@@ -172,15 +172,15 @@ class LivePass(TorchFunctionMode):
 
     def _begin(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Begun:
         """Look up what a function reads, before it can be overwritten."""
-        op = self._builder.op(name, args, kwargs, _compat.storage_key)
-        versions = [(value.tensor, _compat.version_of(value.tensor)) for _, value in op.inputs]
-        if args and writes_in_place(func, kwargs):
-            self._copy_value(args[0])
+        op, given = self._builder.begin(name, args, kwargs, _compat.storage_key)
+        versions = [(tensor, _compat.version_of(tensor)) for tensor in given]
+        for _, tensor in flatten([item for item in written_by(func)(args, kwargs) if item is not None]):
+            self._copy_value(tensor)
         return _Begun(op, func, args, kwargs, versions)
 
-    def _copy_value(self, tensor: Any) -> None:
+    def _copy_value(self, tensor: Tensor) -> None:
         """Give the value of a tensor that is about to be overwritten a copy, and await its gradient here."""
-        if not isinstance(tensor, Tensor) or not self._builder.known(tensor):
+        if not self._builder.known(tensor):
             return
         value = self._builder.value_of(tensor)
         if value.source == "param" or value.tensor is not tensor:

@@ -10,6 +10,7 @@ buffers, which compiled kernels write without asking, are copied at the start.
 from __future__ import annotations
 
 import contextlib
+import operator
 import random
 import sys
 from collections import OrderedDict, deque
@@ -21,23 +22,28 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from . import _compat
-from .functions import function_name, writes_in_place
+from .census import Census, census
+from .functions import HANDED_OUT, QUIET, Written, function_name, written_by
 from .graph import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["StateGuard", "evaluating", "untouched"]
+__all__ = ["StateGuard", "evaluating", "surely", "untouched"]
 
 _SMALL_BUFFER = 65_536
 _MAX_CONTAINERS = 200_000
 _MAX_DEPTH = 4
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), type, FunctionType, MethodType, ModuleType)
+# Asked first, by exact class: most attributes of a module are one of these or an empty dict of hooks.
+_ATOM_TYPES = frozenset({*_ATOMS, Tensor, nn.Parameter})
+_PLAIN_DICTS = frozenset({dict, OrderedDict})
 _HOLDERS = (Tensor, nn.Module, torch.dtype, torch.device, torch.Size)
+_WHOLE = (*_ATOMS, *_HOLDERS)
 
 
 @contextlib.contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module, parts: Census | None = None) -> Iterator[None]:
     """Run with every module in eval mode, then put each module's own flag back.
 
     The flags are set one by one: ``model.train(flag)`` would switch frozen children back on,
@@ -45,6 +51,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
     Args:
         model: Any module; its submodules are included.
+        parts: The model's census, where it was taken already.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
@@ -55,16 +62,42 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         >>> [module.training for module in net.modules()]
         [True, True, False]
     """
-    flags = [(module, module.training) for module in model.modules()]
+    flags = [(module, module.training) for _, module in (parts or census(model)).modules]
     try:
         for module, training in flags:
             if training:
-                module.training = False
+                _set_flag(module, flag=False)
         yield
     finally:
-        for module, training in flags:
-            if module.training != training:
-                module.training = training
+        surely(lambda: _put_flags_back(flags))
+
+
+def _put_flags_back(flags: list[tuple[nn.Module, bool]]) -> None:
+    """Set the flags that differ."""
+    for module, training in flags:
+        if module.training != training:
+            _set_flag(module, flag=training)
+
+
+def surely(put_back: Callable[[], None]) -> None:
+    """Put something back to the end, also when Ctrl+C comes meanwhile.
+
+    Args:
+        put_back: What puts it back; it may be begun again after it was interrupted.
+    """
+    try:
+        put_back()
+    except KeyboardInterrupt:
+        put_back()
+        raise
+
+
+def _set_flag(module: nn.Module, *, flag: bool) -> None:
+    """Set a train flag, past the checks of ``nn.Module.__setattr__`` where it is a plain attribute."""
+    if "training" in module.__dict__ and not _compat.is_scripted(module):
+        module.__dict__["training"] = flag
+    else:
+        module.training = flag
 
 
 def _random_states() -> list[tuple[Callable[[Any], object], Any]]:
@@ -117,22 +150,26 @@ class StateGuard:
     Args:
         model: The model that is about to run.
         inputs: The arguments it will get; their containers and tensors are kept as well.
+        parts: The model's census, where it was taken already.
     """
 
-    def __init__(self, model: nn.Module, inputs: Any = None) -> None:
+    def __init__(self, model: nn.Module, inputs: Any = None, parts: Census | None = None) -> None:
         """Look at every module once, without copying a parameter."""
-        self._modules = list(model.modules())
+        parts = parts or census(model)
         self._attributes: list[tuple[Any, dict[str, Any]]] = []
         self._filled: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
         self._empty: list[Any] = []
         self._seen: set[int] = set()
-        for module in self._modules:
+        for _, module in parts.modules:
             self._keep_object(module, 0)
         self._keep(inputs, 0)
         self._random = _random_states()
-        self._tensors: dict[int, Tensor] = {}
+        self._parts = parts
+        self._given = [tensor for _, tensor in flatten(inputs)]
+        self._parameters: list[tuple[Tensor, bool, Tensor | None]] = []
+        self._tensors: dict[int, Tensor] | None = None
         self._saved: dict[int, tuple[Tensor, Tensor, int]] = {}
-        self._keep_tensors(model, inputs)
+        self._keep_tensors()
 
     # ── containers and attributes ─────────────────────────────────────────────
 
@@ -142,14 +179,17 @@ class StateGuard:
         self._seen.add(id(item))
         self._attributes.append((item, dict(attributes)))
         for part in attributes.values():
-            if type(part) in (dict, OrderedDict) and not part:
+            kind = type(part)
+            if kind in _ATOM_TYPES:
+                continue
+            if kind in _PLAIN_DICTS and not part:
                 self._empty.append(part)
-            elif not isinstance(part, _ATOMS):
+            else:
                 self._keep(part, depth + 1)
 
     def _keep(self, item: Any, depth: int) -> None:
         """Remember a container's members, and what they hold, to a bounded depth."""
-        if isinstance(item, (*_ATOMS, *_HOLDERS)) or depth > _MAX_DEPTH or id(item) in self._seen:
+        if isinstance(item, _WHOLE) or depth > _MAX_DEPTH or id(item) in self._seen:
             return
         if len(self._seen) > _MAX_CONTAINERS:
             return
@@ -178,51 +218,53 @@ class StateGuard:
 
     # ── tensors ───────────────────────────────────────────────────────────────
 
-    def _keep_tensors(self, model: nn.Module, inputs: Any) -> None:
-        """Remember which tensors are the model's or the caller's; copy the small buffers."""
+    def _keep_tensors(self) -> None:
+        """Remember the parameters' flags and gradients; copy the small buffers."""
         self._parameters = [
-            (p, p.requires_grad, p.grad) for p in model.parameters() if not _compat.is_uninitialized(p)
+            (p, p.requires_grad, p.grad) for _, p in self._parts.parameters if not _compat.is_uninitialized(p)
         ]
-        for parameter, _, grad in self._parameters:
-            self._watch(parameter)
-            if grad is not None:
-                self._watch(grad)
-        for buffer in model.buffers():
-            if not _compat.is_uninitialized(buffer):
-                self._watch(buffer)
-                if buffer.numel() <= _SMALL_BUFFER:
-                    self.before_write(buffer)
-        for _, tensor in flatten(inputs):
-            self._watch(tensor)
+        for _, buffer in self._parts.buffers:
+            if not _compat.is_uninitialized(buffer) and buffer.numel() <= _SMALL_BUFFER:
+                self.before_write(buffer)
 
-    def _watch(self, tensor: Tensor) -> None:
-        """Know a tensor by its storage, so that a write through a view of it is noticed."""
-        key = _compat.storage_key(tensor)
-        if key is not None:
-            self._tensors.setdefault(key, tensor)
+    def _owned(self) -> dict[int, Tensor]:
+        """The tensors that are the model's or the caller's, by storage: a write through a view counts.
 
-    def before_write(self, tensor: Any) -> None:
-        """Copy a tensor that is the model's or the caller's, once, before it is written."""
-        if not isinstance(tensor, Tensor):
-            return
-        key = _compat.storage_key(tensor)
-        if key is None or key in self._saved or key not in self._tensors:
-            return
-        owner = self._tensors[key]
-        if owner.device.type != "meta":
-            with torch.no_grad(), torch._C.DisableTorchFunction():
-                self._saved[key] = (owner, owner.detach().clone(), _compat.version_of(owner))
+        Looked up at the first write: most passes never write to a tensor that was there before.
+        """
+        if self._tensors is None:
+            self._tensors = {}
+            grads = [grad for _, _, grad in self._parameters if grad is not None]
+            parameters = [parameter for parameter, _, _ in self._parameters]
+            buffers = [b for _, b in self._parts.buffers if not _compat.is_uninitialized(b)]
+            for tensor in (*parameters, *grads, *buffers, *self._given):
+                key = _compat.storage_key(tensor)
+                if key is not None:
+                    self._tensors.setdefault(key, tensor)
+        return self._tensors
 
-    def before_call(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Copy what a torch function is about to write, where it belongs to the model or caller."""
-        if writes_in_place(func, kwargs):
-            for target in (*args[:1], kwargs.get("out"), kwargs.get("input")):
-                self.before_write(target)
-        elif name in ("embedding", "embedding_bag") and kwargs.get("max_norm") is not None:
-            self.before_write(args[1] if len(args) > 1 else kwargs.get("weight"))
-        elif getattr(getattr(func, "_schema", None), "is_mutable", False):
-            for target in args:
-                self.before_write(target)
+    def before_write(self, target: Any) -> None:
+        """Copy the tensors of ``target`` that are the model's or the caller's, once, before a write."""
+        for _, tensor in flatten(target):
+            key = _compat.storage_key(tensor)
+            owner = None if key is None or key in self._saved else self._owned().get(key)
+            if key is not None and owner is not None and owner.device.type != "meta":
+                with torch.no_grad(), torch._C.DisableTorchFunction():
+                    self._saved[key] = (owner, owner.detach().clone(), _compat.version_of(owner))
+
+    def before_call(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: Written | None = None
+    ) -> None:
+        """Copy what a torch function is about to write, where it belongs to the model or caller.
+
+        Args:
+            func: The function.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            written: What `functions.written_by` says of the function, where it was asked already.
+        """
+        for target in (written_by(func) if written is None else written)(args, kwargs):
+            self.before_write(target)
 
     def saved_bytes(self) -> int:
         """How much memory the copies take that were made so far, in bytes."""
@@ -238,7 +280,13 @@ class StateGuard:
         for refill, item, saved in self._filled:
             refill(item, saved)
         for item, saved in self._attributes:
-            _restore_attributes(item.__dict__, saved)
+            attributes = item.__dict__
+            if not (
+                len(attributes) == len(saved)
+                and all(map(operator.is_, attributes.values(), saved.values()))
+                and attributes.keys() == saved.keys()
+            ):
+                _restore_attributes(attributes, saved)
         with torch.no_grad(), torch._C.DisableTorchFunction():
             self._restore_tensors()
         for setter, state in self._random:
@@ -288,23 +336,29 @@ class _WriteWatch(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Let the call through after what it would write is saved."""
-        self._guard.before_call(func, function_name(func), args, kwargs or {})
+        name = function_name(func)
+        if name not in QUIET or name in HANDED_OUT:
+            self._guard.before_call(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager
-def untouched(model: nn.Module, inputs: Any = None, *, watch_writes: bool = True) -> Iterator[StateGuard]:
+def untouched(
+    model: nn.Module, inputs: Any = None, *, watch_writes: bool = True, parts: Census | None = None
+) -> Iterator[StateGuard]:
     """Run anything on a model and leave it, its inputs and the random state as they were.
 
     Covers attributes of every module (also lists, dicts and plain objects they hold), hooks,
-    parameters, buffers, gradients, ``requires_grad``, write counters, and the random state of
-    Python, numpy, the CPU and every initialised accelerator. Nothing is moved between devices.
+    parameters, buffers, gradients, ``requires_grad``, write counters, autocast's cache, and the
+    random state of Python, numpy, the CPU and every initialised accelerator. Nothing is moved
+    between devices.
 
     Args:
         model: The model.
         inputs: Arguments it will be called with; they are kept as well.
         watch_writes: Push a function mode that saves tensors before they are written. A reader
             that pushes a mode of its own calls `StateGuard.before_call` there instead.
+        parts: The model's census, where it was taken already.
 
     Example:
         >>> norm = nn.BatchNorm1d(2)
@@ -313,9 +367,9 @@ def untouched(model: nn.Module, inputs: Any = None, *, watch_writes: bool = True
         >>> int(norm.num_batches_tracked), hasattr(norm, "note")
         (0, False)
     """
-    guard = StateGuard(model, inputs)
+    guard = StateGuard(model, inputs, parts)
     try:
-        with _WriteWatch(guard) if watch_writes else contextlib.nullcontext():
+        with _WriteWatch(guard) if watch_writes else contextlib.nullcontext(), _compat.no_autocast_cache():
             yield guard
     finally:
-        guard.restore()
+        surely(guard.restore)

@@ -379,8 +379,7 @@ class Probe:
             with (
                 torch.no_grad(),
                 untouched(self.root, (args, kwargs)),
-                _compat.eager(self.root),
-                _compat.no_autocast_cache(),
+                _compat.eager(self.root.modules()),
                 _compat.no_warnings(),
                 WithoutCollectives() if self._place.size > 1 else contextlib.nullcontext(),
             ):

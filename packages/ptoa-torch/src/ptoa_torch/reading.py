@@ -10,17 +10,23 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
+import os
+import sys
+import traceback
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer
 
 from ptoa_core.errors import SettingError
 
 from . import _compat, fx_trace
 from .blocks import Drawing, Unit, draw
+from .census import Census, census
 from .errors import ForwardError
 from .from_module import STRATEGIES, Analysis
 from .hook_trace import Failure, Recording, record
@@ -28,6 +34,7 @@ from .inputs import Inputs, as_inputs
 from .modes import evaluating, untouched
 from .module_tree import read_tree
 from .places import Places
+from .scores import Scores, scores_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["read", "read_recorded"]
 
+_lazy_buffer: Any = UninitializedBuffer  # torch's own annotation of it says that it takes tensors
 _MAX_NAMED = 4
+_MAX_LINE = 200
 # Without an example input there is only the trace to wait for; this many modules take about a second.
 _MAX_TRACED = 1_000
 
@@ -83,6 +92,7 @@ class _Request:
     name: str
     source: str
     keep: bool
+    parts: Census
 
     def drawn(self, graph: Graph) -> Drawing:
         """A graph of the model, drawn."""
@@ -102,11 +112,13 @@ def read(model: Any, example_input: Any, strategy: str, name: str | None, *, kee
     _check(model, strategy)
     inner, prefix = _unwrapped(model)
     label, source = _names(inner, name)
-    if example_input is not None and _compat.is_lazy(inner):
-        inner = _materialised(inner, as_inputs(example_input))
     inputs = None if example_input is None else as_inputs(example_input)
+    parts = census(inner)
+    if inputs is not None and _compat.is_lazy(parts):
+        inner = _materialised(inner, inputs)
+        parts = census(inner)
     with _collector_off():
-        result = _READERS[strategy](_Request(inner, inputs, label, source, keep))
+        result = _READERS[strategy](_Request(inner, inputs, label, source, keep, parts))
     if prefix:
         bindings = result.spec.bindings
         bindings.update({block: (prefix + path).rstrip(".") for block, path in bindings.items()})
@@ -126,8 +138,18 @@ def _collector_off() -> Iterator[None]:
 
 
 def _materialised(model: nn.Module, inputs: Inputs) -> nn.Module:
-    """A copy of a lazy model that has run once, which gives it its parameters; the model stays lazy."""
-    made = copy.deepcopy(model)
+    """A copy of a lazy model that has run once, which gives it its parameters; the model stays lazy.
+
+    What has its shape already is shared and not copied, and torch cannot copy a lazy buffer.
+    """
+    parts = census(model)
+    shared: dict[int, Any] = {}
+    for _, tensor in (*parts.parameters, *parts.buffers):
+        if not _compat.is_uninitialized(tensor):
+            shared[id(tensor)] = tensor
+        elif isinstance(tensor, UninitializedBuffer):
+            shared[id(tensor)] = _lazy_buffer(requires_grad=False, device=tensor.device, dtype=tensor.dtype)
+    made = copy.deepcopy(model, shared)
     with untouched(model, inputs), torch.no_grad(), evaluating(made), contextlib.suppress(Exception):
         made(*inputs.args, **inputs.kwargs)
     return made
@@ -147,7 +169,7 @@ def _by_tree(request: _Request) -> Analysis:
 def _by_fx(request: _Request) -> Analysis:
     """The trace alone."""
     try:
-        graph = fx_trace.trace(request.model, request.inputs)
+        graph = fx_trace.trace(request.model, request.inputs, parts=request.parts)
         drawing = request.drawn(graph)
     except Exception as error:
         text = f"torch.fx cannot trace {request.name}: {_first_line(error)}; pass an example input"
@@ -159,7 +181,7 @@ def _by_hooks(request: _Request) -> Analysis:
     """The recorded pass alone."""
     if request.inputs is None:
         raise SettingError('strategy "hooks" records one forward pass, so it needs an example_input')
-    recording = record(request.model, request.inputs, keep=request.keep)
+    recording = record(request.model, request.inputs, keep=request.keep, parts=request.parts)
     if recording.failure is not None:
         raise _forward_error(request, recording, recording.failure)
     return _recorded(request, recording)
@@ -169,14 +191,14 @@ def _auto(request: _Request) -> Analysis:
     """The recorded pass with the trace as a second opinion; without inputs the trace, else the tree."""
     if request.inputs is None:
         return _without_inputs(request)
-    recording = record(request.model, request.inputs, keep=request.keep)
+    recording = record(request.model, request.inputs, keep=request.keep, parts=request.parts)
     if recording.failure is not None:
         error = _forward_error(request, recording, recording.failure)
         result = _by_tree(request)
         result.warnings.insert(0, f"{error}; what is drawn comes from the module tree")
         return result
     result = _recorded(request, recording)
-    traced = _second_opinion(request.model, request.inputs)
+    traced = _second_opinion(request)
     if traced is not None:
         differences = _differences(request.drawn(traced).spec, result.spec)
         result.warnings.extend(differences)
@@ -186,7 +208,7 @@ def _auto(request: _Request) -> Analysis:
 
 def _without_inputs(request: _Request) -> Analysis:
     """The trace where there is one, else the tree with the reason."""
-    if sum(1 for _ in request.model.modules()) <= _MAX_TRACED:
+    if len(request.parts.modules) <= _MAX_TRACED:
         try:
             return _by_fx(request)
         except ForwardError as error:
@@ -204,12 +226,12 @@ _READERS = {"auto": _auto, "fx": _by_fx, "hooks": _by_hooks, "tree": _by_tree}
 # ── parts ────────────────────────────────────────────────────────────────────
 
 
-def _second_opinion(model: nn.Module, inputs: Inputs) -> Graph | None:
+def _second_opinion(request: _Request) -> Graph | None:
     """The trace of a model of moderate size; None where it cannot be traced."""
-    if sum(1 for _ in model.modules()) > fx_trace.MAX_MODULES:
+    if len(request.parts.modules) > fx_trace.MAX_MODULES:
         return None
     try:
-        return fx_trace.trace(model, inputs)
+        return fx_trace.trace(request.model, request.inputs, parts=request.parts)
     except Exception:  # noqa: BLE001 - what cannot be traced raises anything at all; the recorded pass stands
         return None
 
@@ -260,7 +282,7 @@ def read_recorded(model: nn.Module, recording: Recording) -> Analysis:
     """The analysis of a forward that ran for another reason; nothing is run again."""
     label, source = _names(model, None)
     with _collector_off():
-        return _recorded(_Request(model, None, label, source, keep=True), recording)
+        return _recorded(_Request(model, None, label, source, keep=True, parts=census(model)), recording)
 
 
 def _aux(drawing: Drawing, graph: Graph) -> dict[str, dict[str, Any]]:
@@ -268,21 +290,19 @@ def _aux(drawing: Drawing, graph: Graph) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     places = Places(graph)
     for block, unit in drawing.units.items():
-        facts: dict[str, Any] = {}
+        region, facts = unit.region, dict[str, Any]()
         if unit.modules:
             facts["modules"] = list(unit.modules)
-        if (
-            unit.region is not None
-            and unit.region.weights is not None
-            and isinstance(unit.region.weights.tensor, Tensor)
-        ):
-            facts["weights"] = unit.region.weights.tensor
-        if unit.region is not None and unit.region.inner is not None and unit.region.inner.call is not None:
-            facts["inner"] = unit.region.inner.call.path
-        elif unit.region is not None and unit.region.inner is not None and unit.region.inner.makes:
-            facts["inner_function"] = places.of(unit.region.inner.makes[0])
-        if unit.region is not None and unit.region.inner is not None and unit.region.inner.makes:
-            facts["hidden"] = unit.region.inner.makes[0].tensor
+        if region is not None and region.weights is not None and isinstance(region.weights.tensor, Tensor):
+            facts["weights"] = region.weights.tensor
+        elif unit.kind == "attention" and (scores := _scores(unit)) is not None:
+            facts["scores"] = scores
+        if region is not None and region.inner is not None and region.inner.call is not None:
+            facts["inner"] = region.inner.call.path
+        elif region is not None and region.inner is not None and region.inner.makes:
+            facts["inner_function"] = places.of(region.inner.makes[0])
+        if region is not None and region.inner is not None and region.inner.makes:
+            facts["hidden"] = region.inner.makes[0].tensor
         if unit.kind == "attention":
             facts["ops"] = [op.index for node in unit.nodes for op in node.ops]
         if unit.module is None:
@@ -303,6 +323,11 @@ def _reads(unit: Unit) -> list[Tensor]:
     return [value.tensor for value in read if value.source != "param" and isinstance(value.tensor, Tensor)]
 
 
+def _scores(unit: Unit) -> Scores | None:
+    """The probabilities of an attention block whose kernel kept them, to be computed again."""
+    return next((scores for node in unit.nodes if (scores := scores_of(node)) is not None), None)
+
+
 def _first_line(error: BaseException) -> str:
     """The first line of an exception, with its class."""
     text = str(error).strip().splitlines()
@@ -318,10 +343,27 @@ def _place(failure: Failure, name: str) -> str:
     return f"{where}, which got {shapes}, raised{function}"
 
 
+_OWN_CODE = tuple(
+    str(Path(found.__file__ or "").parent) + os.sep for found in (torch, sys.modules[__package__])
+)
+
+
+def _source_line(error: BaseException) -> str:
+    """The innermost line of the model's own code that an exception passed through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_OWN_CODE)]
+    if not own:
+        return ""
+    frame = own[-1]
+    text = f": {frame.line[:_MAX_LINE]}" if frame.line else ""
+    return f"; at {frame.filename}:{frame.lineno}, in {frame.name}{text}"
+
+
 def _forward_error(request: _Request, recording: Recording, failure: Failure) -> ForwardError:
     """The error of a failed pass, with what ran up to it drawn."""
     spec = request.drawn(recording.graph).spec if recording.graph.ops else None
-    text = f"{_place(failure, request.name)} {_first_line(failure.error)}"
+    where = f"{_place(failure, request.name)} {_first_line(failure.error)}"
+    text = where + _source_line(failure.error)
     error = ForwardError(text, failure.call.path, spec)
     error.__cause__ = failure.error
     return error
