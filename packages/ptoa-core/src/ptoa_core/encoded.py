@@ -2,7 +2,8 @@
 
 A frame of 500 blocks takes some ten milliseconds to encode, and the C encoder keeps the
 interpreter's lock for the whole of one call. Encoding block by block keeps each call
-short, so that the training thread is never held up by it.
+short, so that the training thread is never held up by it. The rows that a watch makes are
+written by ``_quick``, anything else by the general encoder.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ._quick import block_texts
 from .errors import FrameError, JsonError
 from .frames import HealthFrame, TraceFrame, non_finite_name
 from .jsontext import dumps, is_suspect, loads
@@ -123,7 +125,8 @@ def _encode(frame: HealthFrame | Mapping[str, Any]) -> EncodedFrame:
     full: list[bytes] = []
     lean: list[bytes] = []
     for block in blocks:
-        text, rest = _block_texts(block if isinstance(block, dict) else block.to_dict(), names)
+        quick = block_texts(block)
+        text, rest = quick or _block_texts(block if isinstance(block, dict) else block.to_dict(), names)
         full.append(text)
         lean.append(rest)
     head = _finite(head, "", names)

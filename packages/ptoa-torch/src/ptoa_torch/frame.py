@@ -36,12 +36,10 @@ class Row:
         "act",
         "awaited",
         "calls",
-        "dead",
         "entropy",
         "grad",
         "grads",
         "hidden",
-        "hidden_dead",
         "missing",
         "pattern",
         "sample",
@@ -55,8 +53,6 @@ class Row:
         self.hidden: Reading | None = None
         self.entropy: Sequence[float] | None = None
         self.pattern: Sequence[float] | None = None
-        self.dead: float | None = None
-        self.hidden_dead: float | None = None
         self.sample = self.size = self.calls = self.grads = 0
         self.awaited = False
         self.missing = dict(missing)
@@ -182,9 +178,6 @@ class Frame:
             row.missing.setdefault("act", _NEVER)
         elif row.grad is None:
             row.missing.setdefault("grad", "no gradient arrived")
-        for stats, dead in ((block.act, row.dead), (block.hidden, row.hidden_dead)):
-            if stats is not None and dead is not None:
-                stats.extra["deadFrac"] = dead
         block.extra = {
             key: value
             for key, value in (

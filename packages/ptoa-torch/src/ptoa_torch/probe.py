@@ -30,7 +30,6 @@ from .meter import Meter
 from .modes import untouched
 from .ranks import Place, WithoutCollectives, is_sharded
 from .soundness import Seen, Trail
-from .stats import dead_share
 from .timing import clock
 
 if TYPE_CHECKING:
@@ -470,9 +469,9 @@ class Probe:
             frame.plan = self.plan
             frame.forget()
         started = clock()
-        name = f"block {frame.plan.ids[target.rows[0]]}"
         again = _compat.in_backward()
-        if name not in self._standing_aside:
+        aside = self._standing_aside
+        if not aside or f"block {frame.plan.ids[target.rows[0]]}" not in aside:
             try:
                 with torch._C.DisableTorchFunction():  # our own calls are not the model's
                     tensor = first_tensor(output)
@@ -481,7 +480,7 @@ class Probe:
                     else:
                         self._measure(frame, target, given, tensor)
             except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
-                self._stand_aside(name, error)
+                self._stand_aside(f"block {frame.plan.ids[target.rows[0]]}", error)
         frame.stopwatch.spent("backward" if again else "forward", clock() - started)
 
     def _measure(self, frame: Frame, target: Target, given: tuple[Any, ...], tensor: Tensor | None) -> None:
@@ -517,10 +516,7 @@ class Probe:
 
     def _count_dead(self, frame: Frame, row: Row, part: str, tensor: Tensor) -> None:
         """Measure the share of units that were not active once."""
-        share = dead_share(tensor)
-        if share is not None:
-            name = "dead" if part == "act" else "hidden_dead"
-            frame.parcel.put(share, lambda values: setattr(row, name, values[0]))
+        self._meter.count_dead(getattr(row, part), tensor, frame.parcel)
 
     def _ran_again(self, frame: Frame, target: Target, tensor: Tensor | None) -> None:
         """A checkpointed block runs again in backward, where its gradient arrives if it had no graph."""
