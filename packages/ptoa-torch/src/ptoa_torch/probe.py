@@ -341,9 +341,8 @@ class Probe:
         """Show the attention probabilities of a forward that is over."""
         if isinstance(module, nn.MultiheadAttention):
             args, kwargs = live.multihead.get(id(module), ((), {}))
-            probs = multihead_probabilities(module, args, kwargs) if args or kwargs else None
-            if probs is not None:
-                self._show(frame, index, probs, probs)
+            if args or kwargs:
+                self._show_multihead(frame, index, module, args, kwargs)
             return
         for number in found.aux.get(frame.plan.ids[index], {}).get("ops", ()):
             call = live.probabilities.get(number)
@@ -570,23 +569,36 @@ class Probe:
                 return forward(*args, **kwargs)
             if isinstance(module, nn.MultiheadAttention):
                 with self._aside(place), torch.no_grad(), _compat.no_autocast():
-                    probs = multihead_probabilities(module, args, kwargs)
-                    if probs is not None:
-                        self._show(frame, row, probs, probs)
+                    self._show_multihead(frame, row, module, args, kwargs)
                 return forward(*args, **kwargs)
-            with AttentionMode(heads, lambda sample, first: self._show(frame, row, sample, first), fail):
+            with AttentionMode(heads, partial(self._show, frame, row), fail):
                 return forward(*args, **kwargs)
 
         return around
 
-    def _show(self, frame: Frame, index: int, sample: Tensor, first: Tensor) -> None:
-        """Send the entropy and the corner of one block's attention."""
+    def _show_multihead(
+        self,
+        frame: Frame,
+        index: int,
+        module: nn.MultiheadAttention,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Show what a call of torch's own attention module weighs its values by, where it can be said."""
+        largest: list[Tensor] = []
+        probs = multihead_probabilities(module, args, kwargs, largest)
+        if probs is not None:
+            self._show(frame, index, probs, probs, largest[0])
+
+    def _show(self, frame: Frame, index: int, sample: Tensor, first: Tensor, logit: Tensor) -> None:
+        """Send the entropy, the corner and the largest score of one block's attention."""
         started = clock()
         row = frame.rows[index]
         row.sample = sample.shape[0]
         pattern = corner(first)
         row.size = pattern.shape[-1] if pattern.shape[-1] == pattern.shape[-2] else 0
         frame.parcel.put(attention_entropy(sample), lambda values: setattr(row, "entropy", values))
+        frame.parcel.put(logit, lambda values: setattr(row, "logit", values[0]))
         if row.size:
             frame.parcel.put(pattern, lambda values: setattr(row, "pattern", values))
         frame.stopwatch.spent("forward", clock() - started)
