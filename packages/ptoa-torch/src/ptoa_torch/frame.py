@@ -40,6 +40,7 @@ class Row:
         "grad",
         "grads",
         "hidden",
+        "logit",
         "missing",
         "pattern",
         "sample",
@@ -52,6 +53,7 @@ class Row:
         self.grad: Reading | None = None
         self.hidden: Reading | None = None
         self.entropy: Sequence[float] | None = None
+        self.logit: float | None = None
         self.pattern: Sequence[float] | None = None
         self.sample = self.size = self.calls = self.grads = 0
         self.awaited = False
@@ -188,6 +190,8 @@ class Frame:
             )
             if value
         }
+        if row.logit is not None and math.isfinite(row.logit):
+            block.extra["maxLogit"] = row.logit
         return block
 
     def _norms(self, places: list[int], row: Row) -> tuple[float | None, float | None, float | None]:
