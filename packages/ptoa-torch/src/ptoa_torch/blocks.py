@@ -746,6 +746,8 @@ def draw(graph: Graph, name: str, source: str) -> Drawing:
     ]
     _mark_tokens(drawer)
     _mark_unembed(kept, outputs)
+    for node in drawer.nodes.all:
+        node.region = None  # a circle, which would wait for the cyclic collector
     return _assemble(graph, _sorted_units(kept), outputs, name, source, dropped)
 
 

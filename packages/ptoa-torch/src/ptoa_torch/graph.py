@@ -118,6 +118,16 @@ class Graph:
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
 
+    def release(self) -> None:
+        """Take the graph apart when it is drawn, so that its tensors go at once.
+
+        Its parts refer to each other in circles, and would otherwise wait for the cyclic collector.
+        """
+        for op in self.ops:
+            op.inputs, op.outputs = [], []
+        for call in self.calls:
+            call.parent, call.inputs, call.outputs, call.children = None, [], [], []
+
     def calls_of(self) -> dict[int, int]:
         """How often each module was called, by its id."""
         counts: dict[int, int] = {}
@@ -246,18 +256,18 @@ class GraphBuilder:
 
     def _new(self, tensor: Any, op: Op | None = None, source: str = "", name: str = "") -> Value:
         """A new value of a tensor, which is held, or whose end is noticed, so that its id stays its own."""
-        inner = tensor if self._unwrap is None else self._unwrap(tensor)
+        inner = tensor if op is None or self._unwrap is None else self._unwrap(tensor)
         shape, dtype = self._describe(inner)
         key = id(tensor)
         if op is None or self._holds is None or self._holds(tensor, op):
-            value = Value(op, source, name, shape, dtype, tensor)
+            value = Value(op, source, name, shape, dtype, inner)
         else:
             value = Value(op, source, name, shape, dtype)
             value.ref = weakref.ref(tensor, lambda _: self._values.pop(key, None))
         self._values[key] = value
         if inner is not tensor:
             self._values[id(inner)] = value
-            self._held.append(inner)
+            self._held += (inner, tensor)
         return value
 
     def held(self) -> list[Any]:
@@ -376,12 +386,13 @@ class GraphBuilder:
 
     def enter(self, module: nn.Module, path: str, arguments: Any = None) -> Call:
         """Begin a module call."""
+        graph, outer = self.graph, self.current
         ordinal = self._counts.get(id(module), 0)
         self._counts[id(module)] = ordinal + 1
-        call = Call(len(self.graph.calls), path, module, self.current, len(self.graph.ops), ordinal=ordinal)
-        call.arguments = arguments
-        self.graph.calls.append(call)
-        self.current.children.append(call)
+        place = len(graph.ops)
+        call = Call(len(graph.calls), path, module, outer, place, -1, ordinal, [], [], [], arguments)
+        graph.calls.append(call)
+        outer.children.append(call)
         self.current = call
         return call
 
@@ -391,7 +402,9 @@ class GraphBuilder:
             value = self._values.get(id(result))
             if value is not None:
                 call.outputs = [value]
-                self.close(call)
+                call.end = len(self.graph.ops)
+                call.arguments = None
+                self.current = call.parent or self.graph.root
                 return
         tensors = [tensor for _, tensor in flatten(result, self.leaf)]
         unseen = [tensor for tensor in tensors if not self.known(tensor)]
@@ -422,6 +435,7 @@ class GraphBuilder:
         for call in graph.calls:
             if call.end < 0:
                 call.end = len(graph.ops)
+        self._holds = None  # it belongs to the reader, which has the builder: a circle
         return graph
 
 

@@ -324,6 +324,8 @@ _TABLE: list[Matcher] = [
     Matcher("positional convolution", _positional_convolution),
 ]
 _OWN: list[Matcher] = []
+# The row that answered for a class of torch's own, asked first for the next module of that class.
+_usual_row: dict[type[nn.Module], Matcher] = {}
 
 
 def register_matcher(match: Callable[[nn.Module], Role | None], name: str = "") -> None:
@@ -350,9 +352,16 @@ def register_matcher(match: Callable[[nn.Module], Role | None], name: str = "") 
 
 def leaf_role(module: nn.Module) -> Role | None:
     """The role that a row gives to the module; None where no row knows it."""
+    cls = type(module)
+    usual = None if _OWN else _usual_row.get(cls)
+    role = None if usual is None else usual.match(module)
+    if role is not None:
+        return role
     for matcher in (*_OWN, *_TABLE):
         role = matcher.match(module)
         if role is not None:
+            if not _OWN and cls.__module__.startswith("torch.nn.modules."):
+                _usual_row[cls] = matcher
             return role
     return None
 

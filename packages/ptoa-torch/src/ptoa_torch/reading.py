@@ -14,7 +14,7 @@ import os
 import sys
 import traceback
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,10 +92,17 @@ class _Request:
     source: str
     keep: bool
     parts: Census
+    graphs: list[Graph] = field(default_factory=list)
 
     def drawn(self, graph: Graph) -> Drawing:
         """A graph of the model, drawn."""
+        self.graphs.append(graph)
         return draw(graph, self.name, self.source)
+
+    def release(self) -> None:
+        """Let go of everything that was drawn from."""
+        for graph in self.graphs:
+            graph.release()
 
 
 def read(model: Any, example_input: Any, strategy: str, name: str | None, *, keep: bool = False) -> Analysis:
@@ -116,8 +123,12 @@ def read(model: Any, example_input: Any, strategy: str, name: str | None, *, kee
     if inputs is not None and _compat.is_lazy(parts):
         inner = _materialised(inner, inputs)
         parts = census(inner)
+    request = _Request(inner, inputs, label, source, keep, parts)
     with _collector_off():
-        result = _READERS[strategy](_Request(inner, inputs, label, source, keep, parts))
+        try:
+            result = _READERS[strategy](request)
+        finally:
+            request.release()
     if prefix:
         bindings = result.spec.bindings
         bindings.update({block: (prefix + path).rstrip(".") for block, path in bindings.items()})
@@ -242,9 +253,27 @@ def _rows(spec: ModelSpec) -> Counter[tuple[str, str]]:
     )
 
 
+def _edges(spec: ModelSpec) -> set[tuple[str, str]]:
+    """The edges between the blocks of `_rows`, each as the names of both ends."""
+    names = {
+        block.id: f"{block.kind} {block.label or ''}"
+        for block in spec.blocks
+        if block.kind not in ("input", "tokens", "group")
+    }
+    return {
+        (names[source], names[block.id])
+        for block in spec.blocks
+        for source in block.inputs
+        if block.id in names and source in names
+    }
+
+
 def _differences(traced: ModelSpec, ran: ModelSpec) -> list[str]:
-    """Where a trace holds other blocks than the recorded pass, in words."""
+    """Where a trace holds other blocks than the recorded pass, or connects them otherwise, in words."""
     lost, extra = _rows(ran) - _rows(traced), _rows(traced) - _rows(ran)
+    if not lost and not extra:
+        moved = sorted(f"{source} to {target}" for source, target in _edges(ran) - _edges(traced))
+        return [f"torch.fx does not connect {_few(moved)}; the recorded pass is drawn"] if moved else []
     same_kinds = Counter(kind for kind, _ in lost.elements()) == Counter(kind for kind, _ in extra.elements())
     if same_kinds and not set(traced.bindings.values()) - set(ran.bindings.values()):
         return []
@@ -255,11 +284,14 @@ def _differences(traced: ModelSpec, ran: ModelSpec) -> list[str]:
     ):
         names = sorted({f"{kind} {label}" for kind, label in counter})
         if names:
-            shown = ", ".join(names[:_MAX_NAMED]) + (
-                f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-            )
-            found.append(text.format(shown) + "; the recorded pass is drawn")
+            found.append(text.format(_few(names)) + "; the recorded pass is drawn")
     return found
+
+
+def _few(names: list[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _recorded(request: _Request, recording: Recording) -> Analysis:
