@@ -96,11 +96,26 @@ def test_without_an_input_and_without_a_trace_the_tree_is_drawn_with_a_warning()
     assert [b.kind for b in spec.blocks] == ["input", "linear", "linear", "linear"]
 
 
-def test_a_failing_forward_falls_back_to_the_tree_and_names_the_place():
-    """The warning has the module, its class and the shapes it got."""
-    with pytest.warns(PtoaWarning, match=r"b \(Linear\), which got \[2, 8\]"):
+def test_of_a_failing_forward_what_ran_is_drawn_and_the_rest_is_guessed():
+    """The warning has the module, its class and the shapes it got; each block says how it is known."""
+    with pytest.warns(PtoaWarning, match=r"b \(Linear\), which got \[2, 8\].*are a guess"):
         spec = from_module(Chain(), torch.ones(2, 8))
-    assert len(spec.blocks) == 4
+    assert [(b.label, b.inputs, b.params.extra["known"]) for b in spec.blocks] == [
+        ("x", [], "run"),
+        ("a", ["i0"], "run"),
+        ("b", ["l0"], "guessed"),
+        ("c", ["l1"], "guessed"),
+    ]
+    assert (spec.output, spec.block("l0").params.extra["shape"]) == ("l2", [2, 8])
+    assert validate(spec) == []
+
+
+def test_of_a_forward_that_fails_at_once_the_tree_is_drawn():
+    """Nothing ran, so everything is a guess."""
+    with pytest.warns(PtoaWarning, match=r"0 \(Linear\), which got \[2, 8\]"):
+        spec = from_module(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), torch.ones(2, 8))
+    assert {b.params.extra["known"] for b in spec.blocks} == {"guessed"}
+    assert [b.label for b in spec.blocks] == ["input", "0", "1"]
 
 
 def test_hooks_alone_raise_a_forward_error_with_what_ran():

@@ -714,7 +714,7 @@ def _finish_params(unit: Unit, graph: Graph, counts: dict[int, int], counted: se
         own = [p for key, p in unit.parameters.items() if key not in counted and not is_uninitialized(p)]
         counted.update(unit.parameters)
         extra["paramCount"] = sum(int(p.numel()) for p in own)
-    extra["known"] = graph.known
+    extra["known"] = graph.known_of(unit.nodes[0].ops[0] if unit.nodes else None)
     return params
 
 

@@ -108,6 +108,7 @@ class Graph:
 
     Attributes:
         known: ``run`` for a recorded pass, ``traced`` for torch.fx, ``guessed`` for the tree.
+        ran: How many operations are known so, where others were added as a guess; None for all.
     """
 
     model: nn.Module
@@ -117,6 +118,12 @@ class Graph:
     calls: list[Call] = field(default_factory=list)
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
+    ran: int | None = None
+
+    def known_of(self, op: Op | None) -> str:
+        """How one operation is known."""
+        guessed = self.ran is not None and op is not None and op.index >= self.ran
+        return "guessed" if guessed else self.known
 
     def release(self) -> None:
         """Take the graph apart when it is drawn, so that its tensors go at once.
@@ -129,9 +136,11 @@ class Graph:
             call.parent, call.inputs, call.outputs, call.children = None, [], [], []
 
     def calls_of(self) -> dict[int, int]:
-        """How often each module was called, by its id."""
+        """How often each module was called and did something, by its id."""
         counts: dict[int, int] = {}
         for call in self.calls:
+            if call.start == call.end:
+                continue
             counts[id(call.module)] = counts.get(id(call.module), 0) + 1
         return counts
 
@@ -269,6 +278,18 @@ class GraphBuilder:
             self._values[id(inner)] = value
             self._held += (inner, tensor)
         return value
+
+    def guess_on(self, leaf: type) -> None:
+        """Mark what is added from here on as a guess, of which marks flow instead of tensors."""
+        self.graph.ran = len(self.graph.ops)
+        self.leaf = leaf
+        self._describe = lambda _mark: (None, None)
+        self._unwrap = self._base_of = None
+
+    def stand_for(self, mark: Any, value: Value) -> None:
+        """Let something else be read as a value that is there already."""
+        self._values[id(mark)] = value
+        self._held.append(mark)
 
     def held(self) -> list[Any]:
         """Everything that flowed and is held, in the order in which it was seen."""

@@ -56,11 +56,16 @@ class Failure:
 
 @dataclass(slots=True)
 class Recording:
-    """A recorded pass: its graph, what the model returned, and how it failed, if it did."""
+    """A recorded pass: its graph, what the model returned, and how it failed, if it did.
+
+    Attributes:
+        builder: What the graph can be continued with where the pass failed.
+    """
 
     graph: Graph
     output: Any
     failure: Failure | None = None
+    builder: GraphBuilder | None = None
 
 
 @dataclass(slots=True)
@@ -438,5 +443,5 @@ def _run(model: nn.Module, inputs: Inputs, recorder: _Recorder) -> Recording:
     except Exception as error:  # noqa: BLE001 - the model is a stranger and may raise anything; it is handed on
         recorder.note(builder.graph.root, error)
         builder.done(None)
-        return Recording(builder.graph, None, recorder.failure)
+        return Recording(builder.graph, None, recorder.failure, builder)
     return Recording(builder.done(output), output, None)

@@ -32,7 +32,7 @@ from .from_module import STRATEGIES, Analysis
 from .hook_trace import Failure, Recording, record
 from .inputs import Inputs, as_inputs
 from .modes import evaluating, untouched
-from .module_tree import read_tree
+from .module_tree import read_rest, read_tree
 from .scores import Scores, scores_of
 
 if TYPE_CHECKING:
@@ -201,16 +201,26 @@ def _auto(request: _Request) -> Analysis:
         return _without_inputs(request)
     recording = record(request.model, request.inputs, keep=request.keep, parts=request.parts)
     if recording.failure is not None:
-        error = _forward_error(request, recording, recording.failure)
-        result = _by_tree(request)
-        result.warnings.insert(0, f"{error}; what is drawn comes from the module tree")
-        return result
+        return _as_far_as_it_ran(request, recording, recording.failure)
     result = _recorded(request, recording)
     traced = _second_opinion(request)
     if traced is not None:
         differences = _differences(request.drawn(traced).spec, result.spec)
         result.warnings.extend(differences)
         result.strategy = "hooks" if differences else "fx"
+    return result
+
+
+def _as_far_as_it_ran(request: _Request, recording: Recording, failure: Failure) -> Analysis:
+    """What ran up to a failure, and after it what the module tree has that did not run."""
+    error = _forward_error(request, recording, failure)
+    if recording.builder is not None and recording.graph.ops:
+        result = _recorded(request, Recording(read_rest(recording.builder), None))
+        result.strategy, result.warnings = "tree", []
+    else:
+        result = _by_tree(request)
+    rest = "the connections between the blocks that did not run are a guess from the order of the modules"
+    result.warnings = [f"{error}; what ran until then is drawn", f"{request.name}: {rest}"]
     return result
 
 
