@@ -252,7 +252,7 @@ def bench(session: nox.Session) -> None:
 @nox.session(default=False)
 def demo(session: nox.Session) -> None:
     """Train a tiny GPT and watch it in a page of your own browser; ends by itself in a pipe."""
-    install(session, CHAIN[-1], TORCH, extras="[torch]")
+    install(session, CHAIN[-1], TORCH, "numpy", extras="[torch]")  # torch warns where numpy is missing
     session.run("python", "examples/watch_tiny_gpt.py", "--lab", "local", *session.posargs)
 
 

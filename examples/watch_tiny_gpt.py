@@ -1,10 +1,10 @@
 """Train a tiny GPT on the CPU and watch it in a browser tab on this machine.
 
     python examples/watch_tiny_gpt.py                 # healthy
-    python examples/watch_tiny_gpt.py --break relu    # dead ReLUs: "zeros" of the MLPs goes to 100 %
-    python examples/watch_tiny_gpt.py --break lr      # learning rate too high: the loss diverges
+    python examples/watch_tiny_gpt.py --break relu    # dead ReLUs: "hidden 0" of the MLPs goes to 100 %
+    python examples/watch_tiny_gpt.py --break lr      # learning rate too high: the loss explodes
 
-It takes under a minute. On a terminal the page stays until Ctrl+C; in a pipe the program ends by itself.
+It takes about a minute. On a terminal the page stays until Ctrl+C; in a pipe the program ends by itself.
 """
 
 from __future__ import annotations

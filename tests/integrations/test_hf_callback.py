@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -18,6 +19,11 @@ from ptoa_integrations.hf import PTACallback  # noqa: E402
 
 # What transformers and accelerate warn about is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+SETTINGS = inspect.signature(transformers.TrainingArguments).parameters
+EVALUATES = next(name for name in ("eval_strategy", "evaluation_strategy") if name in SETTINGS)
+compiles = pytest.mark.skipif(not hasattr(torch.nn.Module, "compile"), reason="too old to compile here")
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +129,7 @@ def test_accumulated_batches_count_once():
 
 def test_the_evaluations_loss_is_on_one_frame_from_its_step_on():
     recorder, _ = train(
-        PTACallback(every=1, open=False, run_file="run.pta"), eval_strategy="steps", eval_steps=3
+        PTACallback(every=1, open=False, run_file="run.pta"), **{EVALUATES: "steps"}, eval_steps=3
     )
     measured = {frame.step: frame.valLoss for frame in frames_of() if frame.valLoss is not None}
     assert list(recorder.eval_losses) == [3, 6]
@@ -140,9 +146,9 @@ def test_watched_weights_are_bit_identical():
 
 def test_gradients_are_those_that_the_optimizer_used():
     """The Trainer logs the norm before it clips; the optimizer sees what is left."""
-    recorder, _ = train(PTACallback(every=1, open=False, run_file="run.pta"), max_grad_norm=0.65)
-    assert min(recorder.norms.values()) < 0.65 < max(recorder.norms.values())
-    wanted = [min(recorder.norms[n], 0.65) for n in range(1, 7)]
+    recorder, _ = train(PTACallback(every=1, open=False, run_file="run.pta"), max_grad_norm=0.8)
+    assert min(recorder.norms.values()) < 0.8 < max(recorder.norms.values())
+    wanted = [min(recorder.norms[n], 0.8) for n in range(1, 7)]
     assert [frame.gradNorm for frame in frames_of()] == pytest.approx(wanted, rel=1e-4)
 
 
@@ -208,6 +214,7 @@ def test_loader_workers_are_left_alone():
     assert recorder.counted == len(frames_of()) == 6
 
 
+@compiles
 def test_a_compiled_model_is_compiled_as_often_as_without():
     def graphs(callback):
         torch._dynamo.reset()

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import subprocess
 import sys
+import warnings
 from types import MappingProxyType
 
 import pytest
@@ -18,7 +19,9 @@ NAMES = [
 ]
 if not NAMES:
     pytest.skip("needs lightning or pytorch_lightning", allow_module_level=True)
-pl = importlib.import_module(NAMES[0])
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # what an old release says of its own requirements
+    pl = importlib.import_module(NAMES[0])
 
 from ptoa_core.runs import RunFile  # noqa: E402  after what it may be skipped for
 from ptoa_integrations.lightning import PTACallback  # noqa: E402
@@ -77,6 +80,28 @@ class ManualModule(Module):
         self.manual_backward(loss)
         optimizer.step()
         return loss
+
+
+class ManualModuleOfTwo(ManualModule):
+    """Steps after every second batch, clips before it, and notes the norm that the optimizer gets."""
+
+    clip = 2.0
+
+    def __init__(self):
+        super().__init__()
+        self.norms = []
+
+    def training_step(self, batch, batch_idx):
+        optimizer = self.optimizers()
+        loss = self.loss(batch)
+        self.losses.append(loss.item())
+        self.manual_backward(loss / 2)
+        if batch_idx % 2:
+            self.clip_gradients(optimizer, gradient_clip_val=self.clip, gradient_clip_algorithm="norm")
+            grads = [parameter.grad.double().norm() for parameter in self.parameters()]
+            self.norms.append(torch.stack(grads).norm().item())
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 class FailingModule(Module):
@@ -143,8 +168,9 @@ def test_accumulated_batches_count_once_and_the_loss_is_whole():
     assert [frame.loss for frame in frames] == pytest.approx(module.losses[1::2])
 
 
-def test_the_validation_loss_is_on_one_frame_each_and_sanity_checking_leaves_none():
-    module = Module()
+@pytest.mark.parametrize("kind", [Module, ManualModule], ids=["automatic", "manual"])
+def test_the_validation_loss_is_on_one_frame_each_and_sanity_checking_leaves_none(kind):
+    module = kind()
     fit(module, PTACallback(every=1, open=False, run_file="run.pta"), val=batches(2), val_check_interval=3)
     measured = [frame.valLoss for frame in frames_of() if frame.valLoss is not None]
     assert len(module.val_losses) == 2
@@ -194,9 +220,22 @@ def test_gradients_are_those_that_the_optimizer_used():
     assert [frame.gradNorm for frame in frames_of()] == pytest.approx(wanted, rel=1e-4)
 
 
+def test_manual_steps_are_counted_as_they_are_made_with_what_was_clipped():
+    module = ManualModuleOfTwo()
+    trainer, counted = fit(module, PTACallback(every=1, open=False, run_file="run.pta"))
+    assert counted == trainer.global_step == 3
+    assert max(module.norms) == pytest.approx(module.clip)
+    assert [frame.gradNorm for frame in frames_of()] == pytest.approx(module.norms, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Module, ManualModule], ids=["automatic", "manual"])
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true", "64-true"])
-def test_precision_plugins_leave_the_loss_and_the_count(precision):
-    module = Module()
+def test_precision_plugins_leave_the_loss_and_the_count(precision, kind):
+    try:
+        pl.Trainer(precision=precision, accelerator="cpu", logger=False)
+    except ValueError as error:
+        pytest.skip(str(error))
+    module = kind()
     trainer, counted = fit(
         module, PTACallback(every=1, open=False, run_file="run.pta"), precision=precision
     )
@@ -211,11 +250,18 @@ def test_a_fast_run_for_developers_is_one_frame():
     assert [frame.step for frame in frames_of()] == [0]
 
 
-def test_a_compiled_module_is_compiled_as_often_as_without():
+@pytest.mark.skipif(not hasattr(torch.nn.Module, "compile"), reason="too old to compile here")
+@pytest.mark.parametrize("kind", [Module, ManualModule], ids=["automatic", "manual"])
+def test_a_compiled_module_is_compiled_as_often_as_without(kind):
     def graphs(callback):
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-        fit(torch.compile(Module(), backend="eager"), callback)
+        module = kind()
+        if kind is Module:
+            module = torch.compile(module, backend="eager")
+        else:
+            module.net.compile(backend="eager")
+        fit(module, callback)
         counters = torch._dynamo.utils.counters
         return counters["stats"]["unique_graphs"], dict(counters["graph_break"])
 
@@ -226,8 +272,9 @@ def test_a_compiled_module_is_compiled_as_often_as_without():
     assert all(frame.gradNorm for frame in frames)
 
 
-def test_watched_weights_are_bit_identical():
-    plain, watched = Module(), Module()
+@pytest.mark.parametrize("kind", [Module, ManualModule, ManualModuleOfTwo])
+def test_watched_weights_are_bit_identical(kind):
+    plain, watched = kind(), kind()
     fit(plain, None)
     fit(watched, PTACallback(every=1, open=False, run_file=False))
     for name, value in plain.state_dict().items():

@@ -132,6 +132,16 @@ def test_all_five_install_and_nothing_else(fresh, chain):
     assert installed(fresh) == set(chain)
 
 
+def test_all_five_install_from_a_checkout(dist, chain, root, tmp_path):
+    """In one command, as the README has it; what the build needs comes from the index."""
+    venv.create(tmp_path, with_pip=True)
+    scripts = tmp_path / ("Scripts" if sys.platform == "win32" else "bin")
+    places = [str(root / "packages" / name) for name in chain]
+    subprocess.run([scripts / "python", "-m", "pip", "install", *places], check=True, capture_output=True)
+    assert installed(scripts) == set(chain)
+    assert run(scripts / "ptoa", "--version").returncode == 0
+
+
 # What is said where the package is there and what its extra brings is not.
 ALONE = {
     "ptoa-core": ("from ptoa_core import lab_url; print(lab_url())", "https://lab.papertoanything.com/"),

@@ -24,6 +24,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {
     r"python3 -m venv \.venv && .*": (".ci/run", "python3 -m venv .venv"),
     r'pip install "?(papertoanything|ptoa-\w+)(\[(torch|hf|lightning)\])?"?': ("noxfile.py", "def install("),
+    r"pip install( packages/[\w-]+){5}": ("tests/repo/test_dist.py", "test_all_five_install_from_a_checkout"),
     r"python examples/(\w+)\.py.*": ("tests/papertoanything/test_examples.py", "watch_tiny_gpt"),
     r"ssh -L 8765:127\.0\.0\.1:8765 you@remote": ("tests/bridge", "ssh -L"),
     r"export PTA_LAB_URL=local": ("tests/papertoanything", "PTA_LAB_URL"),

@@ -223,6 +223,19 @@ def test_a_pending_graph_still_runs_backward_after_its_buffer_was_written():
     loss.backward()
 
 
+@pytest.mark.parametrize("caching", [True, False])
+def test_casts_made_without_gradients_are_not_used_by_the_callers_forward(caching):
+    """Autocast keeps the casts of weights until its outermost block ends."""
+    net = nn.Linear(4, 1)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=caching):
+        with torch.no_grad(), untouched(net):
+            net(torch.ones(2, 4))
+        loss = net(torch.ones(2, 4)).float().sum()
+        assert torch.is_autocast_cache_enabled() is caching
+    loss.backward()
+    assert net.weight.grad is not None
+
+
 def test_untouched_works_after_an_exception():
     """KeyboardInterrupt is no Exception, and the model comes back all the same."""
     net = _Busy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ptoa_torch.steps import StepHooks, find_scaler, hooked_optimizer, learning_rate
+from ptoa_torch.steps import StepCounter, StepWatch, find_scaler, hooked_optimizer, learning_rate
 
 
 def parameter():
@@ -26,60 +26,64 @@ class Nested(Calls):
         return super().step(closure)
 
 
-def counted(optimizer):
-    seen = []
-    return StepHooks(
-        optimizer, lambda opt, closure: seen.append(("before", closure)), lambda: seen.append("after")
-    ), seen
-
-
 @pytest.mark.parametrize("kind", [torch.optim.SGD, Calls, Nested])
 def test_a_step_counts_once(kind):
     torch.optim.SGD([parameter()], lr=0.1)  # torch wraps a class's step when its first instance is made
     Calls([parameter()], lr=0.1)
-    hooks, seen = counted(kind([parameter()], lr=0.1))
-    hooks.arm()
+    seen = []
+    optimizer = kind([parameter()], lr=0.1)
+    counter = StepCounter(optimizer, lambda: seen.append("after"))
     for _ in range(2):
-        hooks._optimizer.step()
-    assert seen == [("before", False), "after"] * 2
-
-
-def test_the_hook_before_a_step_is_there_only_while_armed():
-    optimizer = torch.optim.SGD([parameter()], lr=0.1)
-    hooks, seen = counted(optimizer)
-    optimizer.step()
-    hooks.arm()
-    hooks.arm()
-    optimizer.step()
-    hooks.disarm()
-    hooks.disarm()
-    optimizer.step()
-    assert seen == ["after", ("before", False), "after", "after"]
-    hooks.remove()
-    assert not optimizer._optimizer_step_pre_hooks
+        optimizer.step()
+    assert seen == ["after"] * 2
+    assert counter.steps == 2
+    counter.remove()
     assert not optimizer._optimizer_step_post_hooks
 
 
+@pytest.fixture
+def watched():
+    """What is seen of optimizers' steps, and the watch that sees it."""
+    seen = []
+    watch = StepWatch(lambda one, closure: seen.append((one, closure)), seen.append)
+    yield watch, seen
+    watch.disarm()
+
+
+def test_every_optimizer_is_seen_only_while_armed(watched):
+    watch, seen = watched
+    one, other = (torch.optim.SGD([parameter()], lr=0.1) for _ in range(2))
+    one.step()
+    watch.arm()
+    watch.arm()
+    one.step()
+    other.step()
+    watch.disarm()
+    watch.disarm()
+    one.step()
+    assert seen == [(one, False), one, (other, False), other]
+
+
 @pytest.mark.parametrize("how", ["positional", "keyword"])
-def test_a_closure_is_noticed(how):
+def test_a_closure_is_noticed(how, watched):
+    watch, seen = watched
     optimizer = torch.optim.SGD([parameter()], lr=0.1)
-    hooks, seen = counted(optimizer)
-    hooks.arm()
+    watch.arm()
     if how == "positional":
         optimizer.step(lambda: 0.0)
     else:
         optimizer.step(closure=lambda: 0.0)
-    assert seen[0] == ("before", True)
+    assert seen[0] == (optimizer, True)
 
 
 def test_a_step_that_raises_is_not_counted_and_the_next_one_is():
     optimizer = Nested([parameter()], lr=0.1)
-    hooks, seen = counted(optimizer)
+    counter = StepCounter(optimizer)
     with pytest.raises(ZeroDivisionError):
         optimizer.step(lambda: 1 / 0)
     optimizer.step()
-    assert seen == ["after"]
-    hooks.remove()
+    assert counter.steps == 1
+    counter.remove()
 
 
 class Hidden(torch.optim.Optimizer):

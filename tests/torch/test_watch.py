@@ -694,7 +694,7 @@ def test_the_first_block_that_makes_nan_or_inf_is_named_once():
     ("spoil", "text"),
     [
         (lambda m, x: x.fill_(math.nan), "input already holds"),
-        (lambda m, x: m[2].weight.data.fill_(math.inf), r"weights of block l1 \(2\) were Inf"),
+        (lambda m, x: m[2].weight.data.fill_(math.inf), r"the weights of block l1 \(2\) held Inf already"),
     ],
     ids=["input", "weights"],
 )

@@ -17,7 +17,7 @@ SECONDS = 120
 
 # What both processes run, case after case: the loop that anyone would write, and a report of what was seen.
 WORKER = '''
-import json, sys
+import contextlib, json, sys
 from pathlib import Path
 
 import torch
@@ -68,26 +68,46 @@ def whole(parameter):
     return parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
 
 
+def local(model, wait):
+    """Whether gradients of this batch stay in their process: each wrapper's own way to accumulate."""
+    if case["wrap"] == "fsdp":
+        model.set_requires_gradient_sync(not wait)
+    return model.no_sync() if wait and case["wrap"] == "ddp" else contextlib.nullcontext()
+
+
 def run(case, place):
     plain, watching = net(), None
+    batches = case["accumulate"]
     options = {"every": 1, "open": False, "run_file": str(place / f"{rank}.pta"), **case["options"]}
     watches = rank in case["ranks"]
     if watches and case["early"]:
         watching = watch(plain, None, **options)
     model = WRAP[case["wrap"]](plain)
+    if case["compiled"]:
+        model.compile(backend="eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     if watches and not case["early"]:
         watching = watch(model, optimizer, **options)
     losses = []
     for step in range(4):
-        torch.manual_seed(10 * step + rank)
-        loss = model(torch.randn(5, 4)).pow(2).mean()
         optimizer.zero_grad()
-        loss.backward()
+        torch.manual_seed(10 * step + rank)
+        for batch in range(batches):
+            amp = torch.autocast("cpu", torch.bfloat16, enabled=case["amp"])
+            with local(model, batch + 1 < batches), amp:
+                loss = model(torch.randn(5, 4)).float().pow(2).mean()
+                (loss / batches).backward()
+        if case["clip"]:
+            nn.utils.clip_grad_norm_(model.parameters(), case["clip"])
         optimizer.step()
         losses.append(loss.item())
         if watching:
             watching.step(loss)
+        if case["evaluate"]:
+            model.eval()
+            with torch.no_grad():
+                model(torch.full((2, 4), 9.0))
+            model.train()
     weights = [whole(parameter).tolist() for parameter in model.parameters()]
     report = {"losses": losses, "weights": weights}
     if watching:
@@ -106,21 +126,39 @@ dist.destroy_process_group()
 '''
 
 
-def case(wrap, ranks=(0, 1), early=False, **options):
-    return {"wrap": wrap, "ranks": list(ranks), "early": early, "options": options}
+HABITS = {"early": False, "accumulate": 1, "amp": False, "clip": None, "compiled": False, "evaluate": False}
+
+
+def case(wrap, ranks=(0, 1), options=(), **habits):
+    return {"wrap": wrap, "ranks": list(ranks), "options": dict(options), **HABITS, **habits}
+
+
+def habits_of(wrap):
+    """What training does beside the plain loop."""
+    reduce = {"reduce": wrap == "fsdp"}  # so that the norms are the whole model's
+    return {
+        f"{wrap}-accumulated": case(wrap, accumulate=3, options=reduce),
+        f"{wrap}-amp": case(wrap, amp=True, options=reduce),
+        f"{wrap}-clipped": case(wrap, clip=0.5, options=reduce),
+        f"{wrap}-compiled": case(wrap, compiled=True, options=reduce),
+        f"{wrap}-evaluated": case(wrap, evaluate=True, options=reduce),
+        f"{wrap}-resumed": case(wrap, options={**reduce, "start_step": 7}),
+    }
 
 
 CASES = {
     "ddp": case("ddp"),
     "ddp-plain": case("ddp", ranks=()),
     "ddp-first": case("ddp", ranks=[0]),
-    "ddp-reduced": case("ddp", reduce=True),
+    "ddp-reduced": case("ddp", options={"reduce": True}),
     "meeting-first": case("meeting", ranks=[0]),
     "fsdp": case("fsdp"),
     "fsdp-plain": case("fsdp", ranks=()),
     "fsdp-first": case("fsdp", ranks=[0]),
-    "fsdp-reduced": case("fsdp", reduce=True),
+    "fsdp-reduced": case("fsdp", options={"reduce": True}),
     "fsdp-early": case("fsdp", early=True),
+    **habits_of("ddp"),
+    **habits_of("fsdp"),
 }
 
 
@@ -132,13 +170,19 @@ def has_fully_shard():
     return callable(fully_shard)
 
 
+def is_possible(case):
+    """Whether this torch has what a case needs."""
+    compiles = not case["compiled"] or hasattr(nn.Module, "compile")
+    return compiles and (case["wrap"] != "fsdp" or has_fully_shard())
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     """Every case in one pair of processes, with a deadline; for each case what both ranks saw."""
     folder = tmp_path_factory.mktemp("ranks")
     script = folder / "worker.py"
     script.write_text(WORKER, encoding="utf-8")
-    cases = {name: case for name, case in CASES.items() if case["wrap"] != "fsdp" or has_fully_shard()}
+    cases = {name: case for name, case in CASES.items() if is_possible(case)}
     arguments = (str(folder), json.dumps(cases))
     commands = [[sys.executable, str(script), str(rank), *arguments] for rank in range(2)]
     running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
@@ -159,28 +203,26 @@ def both(reports):
 
     def find(name):
         if name not in reports:
-            pytest.skip("this torch has no fully_shard")
+            pytest.skip("this torch has no fully_shard, or no Module.compile")
         return reports[name]
 
     return find
 
 
-def alone():
+def alone(accumulate=1, clip=math.inf):
     """The same training in one process on both batches, in float64: its norms, step by step."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 1))
-    model = model.double()
+    model = nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 1)).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     seen = []
     for step in range(4):
-        batches = []
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        optimizer.zero_grad()
         for rank in range(2):
             torch.manual_seed(10 * step + rank)
-            batches.append(torch.randn(5, 4).double())
-        before = [parameter.detach().clone() for parameter in model.parameters()]
-        loss = sum(model(x).pow(2).mean() for x in batches) / 2
-        optimizer.zero_grad()
-        loss.backward()
+            for _ in range(accumulate):
+                (model(torch.randn(5, 4).double()).pow(2).mean() / accumulate / 2).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
         moved = [after - was for after, was in zip(model.parameters(), before, strict=True)]
         first = slice(0, 2)  # the weight and bias of the first linear
@@ -248,6 +290,50 @@ def test_reduced_norms_are_those_of_the_whole_model(wrap, both):
         row = row_of(frame)
         assert row["weightNorm"] == pytest.approx(wanted["weightNorm"], rel=1e-5)
         assert row["updateRatio"] == pytest.approx(wanted["updateRatio"], rel=1e-3)
+
+
+def grad_norms(reports):
+    return [frame["gradNorm"] for frame in reports[0]["frames"]]
+
+
+def wanted_norms(**habits):
+    return pytest.approx([step["gradNorm"] for step in alone(**habits)], rel=1e-4)
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_accumulated_gradients_are_those_of_all_batches_of_all_ranks(wrap, both):
+    assert grad_norms(both(f"{wrap}-accumulated")) == wanted_norms(accumulate=3)
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_clipped_gradients_are_the_ones_shown(wrap, both):
+    unclipped = grad_norms(both(f"{wrap}-reduced"))
+    assert min(unclipped) < 0.5 < max(unclipped)
+    assert grad_norms(both(f"{wrap}-clipped")) == wanted_norms(clip=0.5)
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_under_autocast_gradients_stay_near_the_exact_ones(wrap, both):
+    wanted = [step["gradNorm"] for step in alone()]
+    assert grad_norms(both(f"{wrap}-amp")) == pytest.approx(wanted, rel=0.05)
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_a_compiled_model_has_the_same_gradients(wrap, both):
+    assert grad_norms(both(f"{wrap}-compiled")) == wanted_norms()
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_an_evaluation_between_leaves_no_trace(wrap, both):
+    def activations(name):
+        return [[row.get("act") for row in frame["blocks"]] for frame in both(name)[0]["frames"]]
+
+    assert activations(f"{wrap}-evaluated") == activations(f"{wrap}-reduced")
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_a_resumed_run_numbers_its_steps_on(wrap, both):
+    assert [frame["step"] for frame in both(f"{wrap}-resumed")[0]["frames"]] == [7, 8, 9, 10]
 
 
 def test_parameters_that_are_sharded_after_the_watch_began_are_found_again(both):

@@ -11,6 +11,7 @@ import functools
 import gc
 import importlib
 import sys
+import warnings
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "base_of",
-    "compiled_inside",
+    "compiled_parts",
+    "compiled_wrappers",
+    "compiler_loaded",
     "compiler_ran",
     "copy_to_host",
     "eager",
@@ -42,8 +45,12 @@ __all__ = [
     "is_scripted",
     "is_uninitialized",
     "local_tensor",
+    "never_compiled",
     "no_autocast",
+    "no_autocast_cache",
+    "no_warnings",
     "norm_classes",
+    "set_compiler",
     "set_version",
     "storage_key",
     "storage_pin",
@@ -118,20 +125,31 @@ def norm_classes() -> dict[str, tuple[type[nn.Module], ...]]:
     return {"layernorm": (nn.LayerNorm,), "rmsnorm": rms}
 
 
-@contextlib.contextmanager
-def _stance(name: str) -> Iterator[None]:
-    """Run with the compiler's stance set, where this torch has stances."""
-    setter: Any = getattr(torch.compiler, "set_stance", None) if hasattr(torch, "compiler") else None
-    if setter is None:
-        yield
-        return
-    with setter(name):
-        yield
-
-
-def eager() -> AbstractContextManager[None]:
+def eager(modules: Iterable[nn.Module]) -> AbstractContextManager[Any]:
     """A context in which compiled code runs as plain Python; any code may be, once the compiler is loaded."""
-    return _stance("force_eager") if "torch._dynamo.eval_frame" in sys.modules else contextlib.nullcontext()
+    if "torch._dynamo.eval_frame" not in sys.modules:
+        return contextlib.nullcontext()
+    stance: Any = getattr(getattr(torch, "compiler", None), "set_stance", None)
+    if stance is None:
+        return _uncompiled([module for module in modules if is_compiled(module)])
+    forced: AbstractContextManager[Any] = stance("force_eager")
+    return forced
+
+
+@contextlib.contextmanager
+def _uncompiled(modules: list[nn.Module]) -> Iterator[None]:
+    """Have compiled modules call what they were compiled from: the way of torch before 2.6."""
+    put_back: list[tuple[dict[str, Any], str, Any]] = []
+    try:
+        for module in modules:
+            original = module._modules.get("_orig_mod")
+            name = "_compiled_call_impl" if original is None else "forward"
+            put_back.append((module.__dict__, name, module.__dict__.get(name)))
+            module.__dict__[name] = original
+        yield
+    finally:
+        for attributes, name, value in reversed(put_back):
+            attributes[name] = value
 
 
 def faking(tensors: Iterable[Any]) -> AbstractContextManager[Any]:
@@ -233,15 +251,84 @@ def no_autocast() -> Iterator[None]:
         yield
 
 
+_eval_frame: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+
+
+def never_compiled(function: Callable[..., Any]) -> None:
+    """Have the compiler run a function's own lines as they are and go on with what it calls."""
+    if hasattr(_eval_frame, "skip_code"):
+        _eval_frame.skip_code(function.__code__)
+    elif hasattr(_eval_frame, "set_code_exec_strategy"):
+        actions = _eval_frame._FrameAction
+        strategy = _eval_frame._FrameExecStrategy(actions.SKIP, actions.DEFAULT)
+        _eval_frame.set_code_exec_strategy(function.__code__, strategy)
+
+
+def _no_compiler(callback: object) -> None:
+    """Stand in where this torch has no compiler."""
+
+
+# Given None it stops the compiler from looking at what runs on this thread, and returns what lets it go
+# on when it is given back; None says that it was not looking. It is torch's own function, without a
+# Python frame that the compiler would look at, and is called by functions that are `never_compiled`.
+set_compiler: Callable[[Any], Any] = getattr(_eval_frame, "set_eval_frame", _no_compiler)
+
+
+@contextlib.contextmanager
+def no_warnings() -> Iterator[None]:
+    """A context in which a pass of our own repeats none of the warnings that the model's own passes give."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def no_autocast_cache() -> Iterator[None]:
+    """A context in which autocast keeps no casts, which would be used again where gradients are needed."""
+    was_on = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(was_on)
+
+
 def compiler_ran() -> bool:
     """Whether ``torch.compile`` has traced anything in this process."""
     dynamo: Any = sys.modules.get("torch._dynamo.utils")
     return dynamo is not None and bool(dynamo.counters.get("frames"))
 
 
-def compiled_inside(root: nn.Module) -> bool:
-    """Whether a compiled wrapper around the model is alive, such as ``torch.compile(model)`` makes."""
+def compiled_wrappers(root: nn.Module) -> list[nn.Module]:
+    """The living wrappers of ``torch.compile(root)``; asks the collector, so not for every step."""
     if "torch._dynamo" not in sys.modules:
-        return False
-    holders = gc.get_referrers(root)
-    return any(isinstance(holder, dict) and holder.get("_orig_mod") is root for holder in holders)
+        return []
+    found: list[nn.Module] = []
+    for holder in gc.get_referrers(root):
+        if isinstance(holder, dict) and holder.get("_orig_mod") is root:
+            found += [
+                wrapper
+                for tables in gc.get_referrers(holder)
+                if isinstance(tables, dict) and tables.get("_modules") is holder
+                for wrapper in gc.get_referrers(tables)
+                if isinstance(wrapper, nn.Module) and is_compiled(wrapper)
+            ]
+            found += [w for w in gc.get_referrers(holder) if isinstance(w, nn.Module) and is_compiled(w)]
+    return list({id(wrapper): wrapper for wrapper in found}.values())
+
+
+def compiled_parts(root: nn.Module) -> frozenset[int]:
+    """The ids of all modules below the root that run in compiled graphs or scripts of their own."""
+    closes = _is_closed if compiler_loaded() else is_scripted
+    closed = (module for module in root.modules() if module is not root and closes(module))
+    return frozenset(id(part) for module in closed for part in module.modules())
+
+
+def _is_closed(module: nn.Module) -> bool:
+    """Whether Python sees nothing of what runs inside a module."""
+    return is_compiled(module) or is_scripted(module)
+
+
+def compiler_loaded() -> bool:
+    """Whether anything in this process can have been compiled."""
+    return "torch._dynamo" in sys.modules

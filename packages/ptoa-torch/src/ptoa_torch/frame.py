@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .plan import Plan
+    from .soundness import Seen
     from .timing import Stopwatch
+    from .updates import Lane
 
 __all__ = ["Frame", "Row"]
 
 _NEVER = "did not run in this step"
+_MAX_LANES = 8
 
 
 class Row:
@@ -33,10 +36,12 @@ class Row:
         "act",
         "awaited",
         "calls",
+        "dead",
         "entropy",
         "grad",
         "grads",
         "hidden",
+        "hidden_dead",
         "missing",
         "pattern",
         "sample",
@@ -50,6 +55,8 @@ class Row:
         self.hidden: Reading | None = None
         self.entropy: Sequence[float] | None = None
         self.pattern: Sequence[float] | None = None
+        self.dead: float | None = None
+        self.hidden_dead: float | None = None
         self.sample = self.size = self.calls = self.grads = 0
         self.awaited = False
         self.missing = dict(missing)
@@ -72,15 +79,17 @@ class Frame:
         self.parcel = Parcel()
         self.stopwatch = stopwatch
         self.rows: list[Row] = []
-        self.order: list[tuple[int, str, Reading]] = []
-        self.inputs: list[Reading] = []
+        self.order: list[Seen] = []
         self.forwards = 0
         self.given: list[float] = []
         self.found: list[float] = []
         self.val_loss: float | None = None
-        self.lr: float | None = None
         self.scale = 1.0
-        self.weights_scaled = False
+        self.scaled: set[int] = set()
+        self.late = False
+        self.lanes: dict[int, Lane] = {}
+        self.main: Lane | None = None
+        self.unsound_loss: tuple[int, str] | None = None
         self.skipped = False
         self.notes: dict[str, Any] = {}
         self.owners: list[int] = []
@@ -88,13 +97,13 @@ class Frame:
         self.norms = Norms()
         self.places: list[list[int]] = []
         self.ended = started
+        self.zeroed = False
         self.forget()
 
     def forget(self) -> None:
         """Drop what a forward gave, when another one of the same step is measured in its place."""
         self.rows = [Row(missing) for missing in self.plan.missing]
         self.order = []
-        self.inputs = []
         self.found = []
         self.calls: dict[int, int] = {}
         self.without_grad = False
@@ -127,9 +136,14 @@ class Frame:
         for place, row in enumerate(self.owners):
             if row >= 0:
                 self.places[row].append(place)
-        if self.weights_scaled:
-            self.norms.grad = {place: norm / self.scale for place, norm in self.norms.grad.items()}
-        norms = list(self.norms.grad.values())
+        grads = self.norms.grad
+        grads.update((place, grads[place] / self.scale) for place in self.scaled & grads.keys())
+        if self.late and not any(grads.values()) and any(row.grads for row in self.rows):
+            grads.clear()
+            self.zeroed = True
+        if len(self.lanes) > 1:
+            self.notes["optimizers"] = [self._lane(lane) for lane in self.lanes.values()][:_MAX_LANES]
+        norms = list(grads.values())
         return HealthFrame(
             self.step,
             round((self.ended - self.started) * 1000, 3),
@@ -138,12 +152,18 @@ class Frame:
             else _unsound(losses),
             [self._block(row) for row in range(len(self.rows))],
             valLoss=self.val_loss,
-            lr=self.lr,
+            lr=None if self.main is None else self.main.lr,
             gradNorm=root_sum_square(norms) if norms else None,
             timing=self.stopwatch.milliseconds() or None,
             memory=torch.cuda.memory_allocated() if torch.cuda.is_initialized() else None,
             extra=dict(self.notes),
         )
+
+    def _lane(self, lane: Lane) -> dict[str, Any]:
+        """What one of several optimizers did."""
+        norms = [self.norms.grad[place] for place in lane.places if place in self.norms.grad]
+        found = {"step": lane.step, "lr": lane.lr, "gradNorm": root_sum_square(norms) if norms else None}
+        return {name: value for name, value in found.items() if value is not None}
 
     def _block(self, index: int) -> BlockHealth:
         """The row of one block."""
@@ -162,6 +182,9 @@ class Frame:
             row.missing.setdefault("act", _NEVER)
         elif row.grad is None:
             row.missing.setdefault("grad", "no gradient arrived")
+        for stats, dead in ((block.act, row.dead), (block.hidden, row.hidden_dead)):
+            if stats is not None and dead is not None:
+                stats.extra["deadFrac"] = dead
         block.extra = {
             key: value
             for key, value in (
@@ -183,58 +206,31 @@ class Frame:
             row.missing.setdefault("weightGradNorm", "frozen")
         found = [grads[place] for place in places if place in grads]
         if not found:
-            row.missing.setdefault("weightGradNorm", "no gradient at the step")
+            row.missing.setdefault("weightGradNorm", self._no_gradient(row, places))
         size = root_sum_square(weights[place] for place in places) if places[0] in weights else None
         moved = root_sum_square(updates[place] for place in places) if places[0] in updates else None
         ratio = moved / size if moved is not None and size and not self.skipped else None
         return size, root_sum_square(found) if found else None, ratio
 
-    def first_unsound(self) -> str | None:
-        """Where NaN or Inf first came up, in words; None where all is finite."""
-        for row, part, reading in self.order:
-            moments = reading.moments
-            if moments.finite < moments.total and part != "grad":
-                return self._producer(row, part, moments.nan)
-        for row, part, reading in self.order:
-            moments = reading.moments
-            if moments.finite < moments.total and part == "grad":
-                return f"the gradient arriving at block {self._name(row)} holds {_kind(moments.nan)}"
-        for place, norm in self.norms.grad.items():
-            if not math.isfinite(norm) and not self.skipped:
-                return f"the weight gradient of {self._owner(place)} is {_kind(math.isnan(norm))}"
-        bad = [value for value in (*self.given, *self.found) if not math.isfinite(value)]
-        return f"the loss is {bad[0]}" if bad else None
+    def _no_gradient(self, row: Row, places: list[int]) -> str:
+        """Why a block's weights had no gradient when it was to be read."""
+        if self.skipped and not self.lanes:
+            return "no optimizer stepped"
+        if self.lanes and not any(place in lane.places for lane in self.lanes.values() for place in places):
+            return "its optimizer did not step"
+        if row.grads:
+            return "used or set to zero before it could be read"
+        return "no gradient at the step"
 
-    def _producer(self, row: int, part: str, nan: int) -> str:
-        """What to say of the first block whose output is not finite."""
-        for place in self.places[row]:
-            if not math.isfinite(self.norms.weight.get(place, 0.0)):
-                kind = _kind(math.isnan(self.norms.weight[place]))
-                return f"the weights of block {self._name(row)} were {kind} before this step"
-        if any(reading.moments.finite < reading.moments.total for reading in self.inputs):
-            return "the model's input already holds NaN or Inf"
-        what = "the inner activation" if part == "hidden" else "the output"
-        return f"{what} of block {self._name(row)} is the first to hold {_kind(nan)}"
-
-    def _name(self, row: int) -> str:
+    def name(self, row: int) -> str:
         """A block's id and path."""
         path = self.plan.paths[row]
         return f"{self.plan.ids[row]} ({path})" if path else self.plan.ids[row]
-
-    def _owner(self, place: int) -> str:
-        """The block that a parameter belongs to."""
-        row = self.owners[place]
-        return f"block {self._name(row)}" if row >= 0 else "a parameter outside the blocks"
 
 
 def _unsound(losses: Sequence[float]) -> float | None:
     """NaN or Inf as the mean of losses that are not all finite; None without any."""
     return sum(losses) / len(losses) if losses else None
-
-
-def _kind(nan: float) -> str:
-    """NaN or Inf."""
-    return "NaN" if nan else "Inf"
 
 
 def _patterns(values: Sequence[float], size: int) -> list[HeadPattern]:

@@ -183,7 +183,7 @@ def trace(model: nn.Module, inputs: Inputs | None = None, *, parts: Census | Non
         untouched(model, watch_writes=False, parts=parts) as guard,
         torch.no_grad(),
         evaluating(model, parts),
-        _compat.eager(),
+        _compat.eager(module for _, module in parts.modules),
         _compat.faking([tensor for _, tensor in (*parts.parameters, *parts.buffers)]),
     ):
         fixed, given = _defaults(model, inputs)

@@ -396,8 +396,9 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Censu
             with (
                 torch.no_grad(),
                 evaluating(model, parts),
-                _compat.eager(),
+                _compat.eager(module for _, module in parts.modules),
                 _compat.faking(tensors),
+                _compat.no_warnings(),
                 _deep_calls(parts.depth),
             ):
                 return _run(model, inputs, recorder)

@@ -23,7 +23,7 @@ from . import _compat
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["ForwardWrap", "Hook", "HookSet", "React", "nothing"]
+__all__ = ["Compiled", "ForwardWrap", "Hook", "HookSet", "React", "nothing"]
 
 React = Callable[..., object]
 
@@ -60,12 +60,41 @@ class Hook:
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
+class Compiled:
+    """A compiled call: what a `ForwardWrap` hands on in the place of a forward that is run by the compiler.
+
+    The compiler looks at whatever runs below a compiled call, our own lines too, unless it is paused.
+    """
+
+    __slots__ = ("_callback", "_forward")
+
+    def __init__(self, forward: Callable[..., Any], callback: Any) -> None:
+        """Remember how to let the compiler go on."""
+        self._forward = forward
+        self._callback = callback
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the forward with the compiler looking."""
+        _compat.set_compiler(self._callback)
+        try:
+            return self._forward(*args, **kwargs)
+        finally:
+            _compat.set_compiler(None)
+
+    @property
+    def plainly(self) -> Callable[..., Any]:
+        """The forward as it is, to be run while the compiler is paused."""
+        return self._forward
+
+
 class ForwardWrap:
     """A module's forward with something around it, until `remove`.
 
     Args:
         module: The module.
         around: Called as ``around(forward, args, kwargs)``; returns what forward returned.
+        name: The attribute of the instance that is called: its forward, or the entry to its
+            compiled call.
 
     Example:
         >>> from torch import nn
@@ -75,30 +104,38 @@ class ForwardWrap:
         (2, None, 1, False)
     """
 
-    def __init__(self, module: nn.Module, around: Callable[..., Any]) -> None:
+    def __init__(self, module: nn.Module, around: Callable[..., Any], name: str = "forward") -> None:
         """Put the wrap in the place of the module's forward."""
         self._module = module
+        self._name = name
         self._around: Callable[..., Any] | None = around
-        self._own = module.__dict__.get("forward")
-        self.__wrapped__ = module.forward  # what inspect.signature looks at
-        module.__dict__["forward"] = self
+        self._own = module.__dict__.get(name)
+        self.__wrapped__ = getattr(module, name)  # what inspect.signature looks at
+        module.__dict__[name] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the forward, with the wrap while it is in place and the compiler is not tracing."""
-        if self._around is None or _compat.is_compiling():
+        # Asked first: to the compiler it is a constant, so that no guard on the wrap is added.
+        if _compat.is_compiling() or self._around is None:
             return self.__wrapped__(*args, **kwargs)
-        return self._around(self.__wrapped__, args, kwargs)
+        callback = _compat.set_compiler(None)
+        if callback is None:
+            return self._around(self.__wrapped__, args, kwargs)
+        try:
+            return self._around(Compiled(self.__wrapped__, callback), args, kwargs)
+        finally:
+            _compat.set_compiler(callback)
 
     def remove(self) -> None:
         """Put the forward back. Where another wrap was laid over this one, stay as a way through."""
         self._around = None
         attributes = self._module.__dict__
-        if attributes.get("forward") is not self:
+        if attributes.get(self._name) is not self:
             return
         if self._own is None:
-            del attributes["forward"]
+            del attributes[self._name]
         else:
-            attributes["forward"] = self._own
+            attributes[self._name] = self._own
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """The forward of the copied module."""
@@ -111,23 +148,29 @@ class ForwardWrap:
         """The forward of the module that is read back."""
         if self._own is not None:
             return functools.partial, (self._own,)
-        return getattr, (self._module, "forward")
+        return getattr, (self._module, self._name)
+
+
+for _function in (Compiled.__call__, ForwardWrap.__call__):
+    _compat.never_compiled(_function)
 
 
 class _Placed:
-    """A hook in a module's own table: torch's handles would cost more than all that the hook measures."""
+    """A hook in a module's own tables: torch's handles would cost more than all that the hook measures."""
 
-    __slots__ = ("_hook", "_table")
+    __slots__ = ("_hook", "_tables")
 
-    def __init__(self, table: dict[Any, Any], hook: Hook) -> None:
-        """Put the hook in, under itself as its key."""
-        self._table = table
+    def __init__(self, hook: Hook, *tables: dict[Any, Any]) -> None:
+        """Put the hook in, under itself as its key; the second table says that it takes keywords."""
         self._hook = hook
-        table[hook] = hook
+        self._tables = tables
+        tables[0][hook] = hook
+        tables[1][hook] = True
 
     def remove(self) -> None:
         """Take the hook out."""
-        self._table.pop(self._hook, None)
+        for table in self._tables:
+            table.pop(self._hook, None)
 
 
 class HookSet:
@@ -147,16 +190,18 @@ class HookSet:
         self._handles: list[Any] = []
 
     def before(self, module: nn.Module, react: React) -> None:
-        """Call ``react(module, args)`` before each call of the module."""
-        self._handles.append(_Placed(module._forward_pre_hooks, Hook(react)))
+        """Call ``react(module, args, kwargs)`` before each call of the module."""
+        tables = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs
+        self._handles.append(_Placed(Hook(react), *tables))
 
     def after(self, module: nn.Module, react: React) -> None:
-        """Call ``react(module, args, output)`` after each call of the module."""
-        self._handles.append(_Placed(module._forward_hooks, Hook(react)))
+        """Call ``react(module, args, kwargs, output)`` after each call of the module."""
+        tables = module._forward_hooks, module._forward_hooks_with_kwargs
+        self._handles.append(_Placed(Hook(react), *tables))
 
-    def around(self, module: nn.Module, around: Callable[..., Any]) -> None:
+    def around(self, module: nn.Module, around: Callable[..., Any], name: str = "forward") -> None:
         """Call ``around(forward, args, kwargs)`` in the place of the module's forward."""
-        self._handles.append(ForwardWrap(module, around))
+        self._handles.append(ForwardWrap(module, around, name))
 
     def remove(self) -> None:
         """Take everything off, the last first."""

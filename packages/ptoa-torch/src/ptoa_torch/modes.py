@@ -349,8 +349,9 @@ def untouched(
     """Run anything on a model and leave it, its inputs and the random state as they were.
 
     Covers attributes of every module (also lists, dicts and plain objects they hold), hooks,
-    parameters, buffers, gradients, ``requires_grad``, write counters, and the random state of
-    Python, numpy, the CPU and every initialised accelerator. Nothing is moved between devices.
+    parameters, buffers, gradients, ``requires_grad``, write counters, autocast's cache, and the
+    random state of Python, numpy, the CPU and every initialised accelerator. Nothing is moved
+    between devices.
 
     Args:
         model: The model.
@@ -368,7 +369,7 @@ def untouched(
     """
     guard = StateGuard(model, inputs, parts)
     try:
-        with _WriteWatch(guard) if watch_writes else contextlib.nullcontext():
+        with _WriteWatch(guard) if watch_writes else contextlib.nullcontext(), _compat.no_autocast_cache():
             yield guard
     finally:
         surely(guard.restore)

@@ -136,12 +136,18 @@ class ParameterNorms:
         self._measure([_local(parameter) for parameter in parameters], parcel, norms.weight.update)
 
     @torch.no_grad()
-    def measure_grads(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
-        """Measure the gradients as they are at this moment."""
+    def measure_grads(
+        self,
+        parameters: Sequence[Tensor],
+        norms: Norms,
+        parcel: Parcel,
+        chosen: Iterable[int] | None = None,
+    ) -> None:
+        """Measure the gradients as they are at this moment, of all parameters or of those at some places."""
         found = [
-            (place, parameter.grad)
-            for place, parameter in enumerate(parameters)
-            if parameter.grad is not None
+            (place, grad)
+            for place in (range(len(parameters)) if chosen is None else chosen)
+            if (grad := parameters[place].grad) is not None
         ]
         places = [place for place, _ in found]
 

@@ -1,7 +1,7 @@
-"""Which module stands behind which row of a frame.
+"""Which module or function stands behind which row of a frame.
 
-A plan is made once, when the model has been read. It names the modules whose outputs are
-measured, the modules that hold a block's parameters, and why something cannot be had.
+A plan is made once, when the model has been read. It names the modules and functions whose
+results are measured, the modules that hold a block's parameters, and why something cannot be had.
 Parameters themselves are looked up anew for each frame, since wrappers replace them.
 """
 
@@ -21,29 +21,33 @@ if TYPE_CHECKING:
 
     from ptoa_core.spec import Block, ModelSpec
 
+    from .places import FunctionPlace
+
 __all__ = ["Plan", "Target", "find_module", "make_plan", "unwrapped"]
 
 _SATURATING = frozenset(("tanh", "sigmoid"))
-_COMPILED = "runs in a compiled graph"
+_DYING = frozenset(("relu", "gelu", "silu"))
 
 
 @dataclass(eq=False)
 class Target:
-    """A module that is measured when it is called.
+    """A module or function that is measured when it is called.
 
     Attributes:
-        module: The module.
+        module: The module; None for a function.
         rows: The rows of its calls, in the order of the calls.
         part: ``act``, or ``hidden`` for an mlp's inner activation.
         sat: As in ``tensor_stats``.
         takes_input: Whether its input is measured in the place of its output.
+        units: Whether its last dimension (the second one of images) is units that may be dead.
     """
 
-    module: nn.Module
+    module: nn.Module | None
     rows: list[int]
     part: str = "act"
     sat: str | None = None
     takes_input: bool = False
+    units: bool = False
 
 
 @dataclass(eq=False)
@@ -53,7 +57,9 @@ class Plan:
     Attributes:
         ids: The block of each row.
         paths: The module's path of each row.
-        targets: What is measured.
+        targets: Modules that are measured.
+        functions: What is measured of functions, by scope, call of the scope, name and number.
+        scopes: Modules in which such functions are written, and those that they call.
         attention: Modules whose probabilities are looked at, their row and number of heads.
         holders: For each row the modules whose own parameters are the block's.
         missing: For each row, the parts that cannot be had and why.
@@ -63,6 +69,8 @@ class Plan:
     ids: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
+    functions: dict[str, list[tuple[FunctionPlace, Target]]] = field(default_factory=dict)
+    scopes: dict[str, nn.Module] = field(default_factory=dict)
     attention: list[tuple[nn.Module, int, int]] = field(default_factory=list)
     holders: list[list[nn.Module]] = field(default_factory=list)
     missing: list[dict[str, str]] = field(default_factory=list)
@@ -96,9 +104,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def find_module(root: nn.Module, path: str) -> tuple[nn.Module | None, bool]:
-    """The module at a path, through compiled wrappers, and whether it runs in a compiled graph."""
-    module, compiled = root, _compat.is_compiled(root)
+def find_module(root: nn.Module, path: str) -> nn.Module | None:
+    """The module at a path, through compiled wrappers."""
+    module = root
     for name in filter(None, path.split(".")):
         if name == "_orig_mod" and "_orig_mod" not in module._modules:
             continue
@@ -106,11 +114,11 @@ def find_module(root: nn.Module, path: str) -> tuple[nn.Module | None, bool]:
         if inner is None and "_orig_mod" in module._modules:
             inner = module._modules["_orig_mod"]._modules.get(name)  # type: ignore[union-attr]  # a wrapper's is a module
         if inner is None:
-            return None, compiled
-        module, compiled = inner, compiled or _compat.is_compiled(inner)
+            return None
+        module = inner
     while _compat.is_compiled(module) and module._modules.get("_orig_mod") is not None:
         module = module._modules["_orig_mod"]  # type: ignore[assignment]  # not None, see above
-    return module, compiled or _compat.is_scripted(module)
+    return module
 
 
 def make_plan(
@@ -118,7 +126,6 @@ def make_plan(
     spec: ModelSpec,
     aux: Mapping[str, Mapping[str, Any]],
     *,
-    compiled: bool = False,
     attention: bool = True,
     blocks: Sequence[str] | None = None,
 ) -> Plan:
@@ -126,9 +133,8 @@ def make_plan(
 
     Args:
         root: The model, `unwrapped`.
-        spec: What was read; blocks without a binding have no row.
+        spec: What was read; inputs, and groups of other blocks, have no row.
         aux: As in ``Analysis.aux``.
-        compiled: Whether the whole model runs in a compiled graph.
         attention: Whether attention probabilities are wanted.
         blocks: Patterns of ids, kinds or paths; only blocks that match one have a row.
 
@@ -143,21 +149,31 @@ def make_plan(
     for block in spec.blocks:
         facts = aux.get(block.id, {})
         bound_path = spec.bindings.get(block.id)
+        place = facts.get("function")
         paths = list(facts.get("modules", ())) or ([] if bound_path is None else [bound_path])
-        if not paths or not _wanted(block, paths, blocks):
+        names = paths or ([] if place is None else [place.scope])
+        if not names or not _wanted(block, names, blocks):
             continue
-        bound, inside = find_module(root, paths[-1] if bound_path is None else bound_path)
-        holders = [module for module in (find_module(root, path)[0] for path in paths) if module is not None]
-        row = _new_row(plan, block, paths[0] if bound_path is None else bound_path)
+        path = names[0] if bound_path is None else bound_path
+        row = _new_row(plan, block, path)
+        holders = [module for module in (find_module(root, path) for path in paths) if module is not None]
         plan.holders[row] = [part for module in holders for part in module.modules() if part._parameters]
-        if bound is None:
+        bound = find_module(root, path) if paths else None
+        if place is not None:
+            _add_function(
+                plan,
+                root,
+                place,
+                Target(None, [row], sat=_sat(block), units=block.kind == "activation" and _has_units(block)),
+            )
+        elif bound is None:
             plan.missing[row]["act"] = "its module is not in the model"
-        elif compiled or inside:
-            plan.missing[row].update(act=_COMPILED, grad=_COMPILED)
         else:
-            _add_targets(plan, row, block, bound, facts, root, by_module)
-            if attention and block.kind == "attention" and block.params.heads:
-                plan.attention.append((bound, row, block.params.heads))
+            _add_module(plan, row, block, bound, by_module)
+        if block.kind == "mlp":
+            _add_hidden(plan, root, row, block, facts, bound)
+        if attention and block.kind == "attention" and block.params.heads and bound is not None:
+            plan.attention.append((bound, row, block.params.heads))
     return plan
 
 
@@ -176,30 +192,55 @@ def _new_row(plan: Plan, block: Block, path: str) -> int:
     return len(plan.ids) - 1
 
 
-def _add_targets(
-    plan: Plan,
-    row: int,
-    block: Block,
-    module: nn.Module,
-    facts: Mapping[str, Any],
-    root: nn.Module,
-    by_module: dict[int, Target],
-) -> None:
-    """Have a block's output measured, and an mlp's inner activation."""
-    sat = block.params.variant if block.params.variant in _SATURATING else None
+def _sat(block: Block) -> str | None:
+    """How a block's values saturate, where it is an activation."""
+    return (
+        block.params.variant if block.kind == "activation" and block.params.variant in _SATURATING else None
+    )
+
+
+def _has_units(block: Block) -> bool:
+    """Whether the units of a block's activation may die."""
+    return block.params.variant in _DYING
+
+
+def _add_module(plan: Plan, row: int, block: Block, module: nn.Module, by_module: dict[int, Target]) -> None:
+    """Have the output of a block's module measured, a row a call."""
     target = by_module.get(id(module))
     if target is not None:
         target.rows.append(row)
         return
-    target = by_module[id(module)] = Target(module, [row], sat=sat if block.kind == "activation" else None)
+    target = by_module[id(module)] = Target(
+        module, [row], sat=_sat(block), units=block.kind == "activation" and _has_units(block)
+    )
     plan.targets.append(target)
-    if block.kind == "mlp":
-        inner = find_module(root, facts["inner"])[0] if "inner" in facts else None
-        hidden = _inner_target(module, inner, row, sat)
-        if hidden is None:
-            plan.missing[row]["hidden"] = "no module computes it"
-        else:
-            plan.targets.append(hidden)
+
+
+def _add_function(plan: Plan, root: nn.Module, place: FunctionPlace, target: Target) -> None:
+    """Have what a function makes measured; its scope and the modules called there have to be known."""
+    plan.functions.setdefault(place.scope, []).append((place, target))
+    for path in (place.scope, *place.inside):
+        module = find_module(root, path)
+        if module is not None:
+            plan.scopes[path] = module
+
+
+def _add_hidden(
+    plan: Plan, root: nn.Module, row: int, block: Block, facts: Mapping[str, Any], mlp: nn.Module | None
+) -> None:
+    """Have an mlp's inner activation measured."""
+    sat = block.params.variant if block.params.variant in _SATURATING else None
+    place = facts.get("inner_function")
+    if place is not None:
+        _add_function(plan, root, place, Target(None, [row], "hidden", sat, units=_has_units(block)))
+        return
+    inner = find_module(root, facts["inner"]) if "inner" in facts else None
+    hidden = None if mlp is None else _inner_target(mlp, inner, row, sat)
+    if hidden is None:
+        plan.missing[row]["hidden"] = "no module computes it"
+    else:
+        hidden.units = _has_units(block)
+        plan.targets.append(hidden)
 
 
 def _inner_target(mlp: nn.Module, inner: nn.Module | None, row: int, sat: str | None) -> Target | None:

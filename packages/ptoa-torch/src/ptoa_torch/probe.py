@@ -12,7 +12,6 @@ Nothing here raises into the training step: what fails says so once and stands a
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -23,22 +22,29 @@ from torch import Tensor, nn
 
 from . import _compat
 from .attention import AttentionMode, attention_entropy, corner, multihead_probabilities
-from .hooks import HookSet
+from .function_watch import FunctionWatch
+from .hooks import Compiled, HookSet
 from .losses import loss_in_output
-from .meter import Meter, Parcel
-from .parameters import ParameterNorms
-from .ranks import Place, is_sharded, share_of, sum_over_ranks
-from .steps import find_scaler, learning_rate
+from .meter import Meter
+from .modes import untouched
+from .ranks import Place, WithoutCollectives, is_sharded
+from .soundness import Seen, Trail
+from .stats import dead_share
 from .timing import clock
 
 if TYPE_CHECKING:
     from .frame import Frame, Row
+    from .meter import Reading
     from .plan import Plan, Target
+    from .updates import Updates
 
 __all__ = ["Probe", "first_tensor"]
 
 _MAX_DEPTH = 4
-_NORMS = 3  # a parameter's weight, gradient and update
+_COMPILED = "its model or module runs in a compiled graph"
+_HIDDEN = "runs in a compiled graph, and compiled=False looks inside no graph"
+_WAITS = "runs in a compiled graph, and to look inside would keep other processes waiting"
+_ODD = "ran another number of times than when the model was read"
 
 
 def first_tensor(output: Any, depth: int = _MAX_DEPTH) -> Tensor | None:
@@ -72,12 +78,13 @@ class Probe:
     Args:
         root: The model, unwrapped.
         hist: Whether to count histograms.
-        update_ratio: Whether to copy the parameters, to see how far a step moves them.
-        has_optimizer: Whether an optimizer's hooks say when a step begins.
+        compiled: Whether to run a compiled model once more, uncompiled, to see inside it.
+        updates: What measures the parameters.
+        keeps_early: Whether the weights are kept at the first forward, since nothing says when a
+            step begins.
         complain: Called with a place and an exception of our own; the place then stands aside.
         read_model: Called with the arguments of the first training forward; gives the plan.
         place: Which of several processes this one is.
-        reduce: Whether norms are summed over all processes, which all must ask for.
     """
 
     def __init__(
@@ -85,49 +92,43 @@ class Probe:
         root: nn.Module,
         *,
         hist: bool,
-        update_ratio: bool,
-        has_optimizer: bool,
+        compiled: bool,
+        updates: Updates,
+        keeps_early: bool,
         complain: Callable[[str, Exception], object],
         read_model: Callable[[tuple[Any, ...], dict[str, Any]], Plan | None],
         place: Place = Place(),  # noqa: B008  # a frozen value
-        reduce: bool = False,
     ) -> None:
         """Put nothing on the model yet."""
         self.root = root
         self.plan: Plan | None = None
         self.frame: Frame | None = None
-        self.compiled = False
         self.steps_in_eval = False
         self._meter = Meter(hist)
-        self._norms = ParameterNorms()
-        self._update_ratio = update_ratio
-        self._has_optimizer = has_optimizer
+        self._looks_inside = compiled
+        self._updates = updates
+        self._keeps_early = keeps_early
         self._complain = complain
         self._read_model = read_model
+        self._entries = _Entries(root)
         self._place = place
-        self._reduce = reduce
-        self._own = Parcel()
-        self._wrap = HookSet()
         self._hooks = HookSet()
         self._leaves: list[Any] = []
         self._expected = 1
         self._rootless = False
         self._standing_aside: set[str] = set()
-        self._updates: int | None = None
-        self._counted = 0
-        self._parameters: list[Tensor] = []
         self._inside = False
+        self._mode: FunctionWatch | None = None
+        self._trail = Trail()
 
     # ── on and off ────────────────────────────────────────────────────────────
 
     def arm(self, frame: Frame) -> None:
         """Get ready to measure the next step."""
         self.frame = frame
-        if self.compiled:
-            return
-        self._wrap.around(self.root, self._forward)
+        self._entries.open(self._forward)
         if self._rootless:
-            self._put_hooks(self.plan)
+            self._put_hooks(self.plan, frozenset())
 
     def disarm(self) -> None:
         """Take everything off after a step."""
@@ -135,39 +136,52 @@ class Probe:
         if frame is None:
             return
         unseen = not frame.forwards and not frame.calls
-        if unseen and _compat.compiler_ran():
-            # The graph may have been traced with the wrap in place: taking it off would compile it anew.
-            self.compiled = True
-        else:
-            self._wrap.remove()
+        self._entries.close(unseen=unseen)
         self._take_off()
         self._expected = max(1, frame.forwards)
-        self._rootless = not frame.forwards and not self.compiled
+        self._rootless = not frame.forwards and not self._entries.compiled
         self.steps_in_eval = not self.root.training
 
     def close(self) -> None:
         """Take everything off for good and give the buffers' memory back."""
         self.frame = None
-        self._wrap.remove()
+        self._entries.end()
         self._take_off()
         self._meter.forget()
-        self._norms = ParameterNorms()
+        self._updates.forget()
 
     def _take_off(self) -> None:
         """Take the plan's hooks off."""
         self._hooks.remove()
+        self._mode = None
+        self._trail = Trail()
         while self._leaves:
             self._leaves.pop().remove()
 
-    def _put_hooks(self, plan: Plan | None) -> None:
-        """Put the plan's hooks on the model."""
-        for target in plan.targets if plan is not None else ():
-            if target.takes_input:
-                self._hooks.before(target.module, partial(self._saw, target))
-            else:
-                self._hooks.after(target.module, partial(self._saw, target))
-        for module, row, heads in plan.attention if plan is not None else ():
-            self._hooks.around(module, self._attend(module, row, heads))
+    def _put_hooks(self, plan: Plan | None, closed: frozenset[int], *, inside: bool = False) -> None:
+        """Put the plan's hooks on the model.
+
+        Args:
+            plan: The plan.
+            closed: Ids of modules that run in compiled graphs of their own.
+            inside: Whether the hooks are for those modules only.
+        """
+        if plan is None:
+            return
+        for target in plan.targets:
+            module = target.module
+            if module is not None and (id(module) in closed) == inside:
+                put = self._hooks.before if target.takes_input else self._hooks.after
+                put(module, partial(self._saw, target))
+        # The compiler asks which modes are entered, so none is around a part that it runs.
+        if bool(closed) == inside:
+            for module, row, heads in plan.attention:
+                self._hooks.around(module, self._attend(module, row, heads))
+            if plan.functions:
+                self._mode = FunctionWatch(plan.functions, self._saw_function)
+                for path, module in plan.scopes.items():
+                    if module is not self.root:
+                        self._hooks.around(module, self._again(self._mode, self._mode.around(path)))
 
     def _listening(self) -> bool:
         """Whether a forward at this moment is one that trains."""
@@ -193,17 +207,18 @@ class Probe:
     def _forward(self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The model's forward on a frame step."""
         frame = self.frame
-        if frame is None or not self._listening() or _compat.in_backward():
+        if frame is None or self._inside or not self._listening() or _compat.in_backward():
             return forward(*args, **kwargs)
-        with self._aside("reading the model"):
-            self._begin_forward(frame, args, kwargs)
         self._inside = True
         try:
-            output = forward(*args, **kwargs)
+            with self._aside("reading the model"):
+                self._begin_forward(frame, forward, args, kwargs)
+            with self._mode or contextlib.nullcontext():
+                output = forward(*args, **kwargs)
         except BaseException:
             self.frame = None
-            self._hooks.remove()
-            self._wrap.remove()
+            self._take_off()
+            self._entries.close(unseen=False)
             raise
         finally:
             self._inside = False
@@ -211,7 +226,9 @@ class Probe:
             self._end_forward(frame, output)
         return output
 
-    def _begin_forward(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _begin_forward(
+        self, frame: Frame, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Put the hooks on for a step's first forward, and from as many on as the last frame had."""
         frame.forwards += 1
         measured = frame.forwards == 1 or frame.forwards >= self._expected
@@ -219,50 +236,150 @@ class Probe:
             self.plan = self._read_model(args, kwargs)
         if not measured or self.plan is None:
             return
-        if not self._has_optimizer and not frame.owners:
-            with torch.no_grad():
-                self.keep_weights()
+        if self._keeps_early and not frame.owners:
+            self._updates.keep_weights(frame, self.plan)
         frame.plan = self.plan
         frame.forget()
-        frame.inputs = [
-            self._meter.add(tensor, frame.parcel)
-            for tensor in (*args, *kwargs.values())
-            if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.device.type != "meta"
-        ]
-        self._put_hooks(self.plan)
+        self._take_off()
+        compiled = self._entries.is_compiled_call(forward)
+        closed = _compat.compiled_parts(self.root)
+        self._trail = Trail((*args, *kwargs.values()))
+        if compiled or closed:
+            self._look_inside(frame, closed, args, kwargs, whole=compiled)
+        if not compiled:
+            self._trail = Trail((*args, *kwargs.values()))
+            self._put_hooks(self.plan, closed)
+            if self._mode is not None:
+                self._mode.begin()
         frame.stopwatch.mark("forward")
+
+    def _look_inside(
+        self,
+        frame: Frame,
+        closed: frozenset[int],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        whole: bool,
+    ) -> None:
+        """Run the model once more, uncompiled and without gradients, where a compiled graph hides it."""
+        if whole:
+            closed = frozenset(id(module) for module in self.root.modules())
+        if not self._looks_inside:
+            self._name_hidden(frame, closed, _HIDDEN)
+            return
+        if self._place.size > 1 and is_sharded(self.root):
+            self._name_hidden(frame, closed, _WAITS)
+            return
+        started = clock()
+        self._put_hooks(self.plan, closed, inside=True)
+        mode = self._mode or contextlib.nullcontext()
+        try:
+            with (
+                torch.no_grad(),
+                untouched(self.root, (args, kwargs)),
+                _compat.eager(self.root.modules()),
+                _compat.no_autocast_cache(),
+                _compat.no_warnings(),
+                WithoutCollectives() if self._place.size > 1 else contextlib.nullcontext(),
+            ):
+                if self._mode is not None:
+                    self._mode.begin()
+                with mode:
+                    type(self.root)._call_impl(self.root, *args, **kwargs)
+                self._note_odd(frame)
+        finally:
+            self._take_off()
+        frame.without_grad = False
+        self._name_hidden(frame, closed, None)
+        spent = clock() - started
+        frame.stopwatch.spent("data", spent)
+        frame.notes.setdefault("cost", {})["eagerPass"] = round(spent * 1000, 3)
+
+    def _name_hidden(self, frame: Frame, closed: frozenset[int], act: str | None) -> None:
+        """Say of blocks in compiled graphs that no gradient is seen to arrive, and no activation either."""
+        hidden = [row for target in frame.plan.targets if id(target.module) in closed for row in target.rows]
+        for found in frame.plan.functions.values():
+            hidden += [row for _, target in found for row in target.rows]
+        for row in hidden:
+            frame.rows[row].missing["grad"] = _COMPILED
+            if act is not None:
+                frame.rows[row].missing["act"] = act
 
     def _end_forward(self, frame: Frame, output: Any) -> None:
         """Take the hooks off, unless a checkpointed part runs again in backward."""
         frame.stopwatch.mark("forwarded")
+        self._note_odd(frame)
         if not frame.without_grad:
             self._hooks.remove()
         frame.put_number(loss_in_output(output), frame.found.append)
 
-    def _saw(self, target: Target, module: nn.Module, args: Any, output: Any = None) -> None:
+    def _note_odd(self, frame: Frame) -> None:
+        """Drop what was measured of functions that ran another number of times than when they were read."""
+        if self._mode is None:
+            return
+        self._mode.end()
+        for index in self._mode.odd:
+            row = frame.rows[index]
+            row.act = row.grad = row.hidden = None
+            row.missing.update(act=_ODD, grad=_ODD)
+        frame.order = [seen for seen in frame.order if seen.row not in self._mode.odd]
+
+    def _again(self, mode: FunctionWatch, around: Callable[..., Any]) -> Callable[..., Any]:
+        """Around a module in which functions are looked at; in backward a checkpointed one runs again."""
+
+        def inside(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if self.frame is None:
+                return forward(*args, **kwargs)
+            if not _compat.in_backward():
+                return around(forward, args, kwargs)
+            if mode.outside:
+                mode.begin_again()
+                with mode:
+                    return around(forward, args, kwargs)
+            return around(forward, args, kwargs)
+
+        return inside
+
+    def _saw(self, target: Target, module: nn.Module, args: Any, kwargs: Any, output: Any = None) -> None:
         """A module was called, or is about to be."""
-        output = args if target.takes_input else output
-        frame = self.frame
-        if frame is None or module is not target.module:
+        if module is not target.module:
             return  # a replica of DataParallel has the hooks of its original
-        if not (self._inside or self._listening()):
+        if target.takes_input:
+            self._look(target, (), args or kwargs)
+        else:
+            self._look(target, (*args, *kwargs.values()), output)
+
+    def _saw_function(
+        self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], made: Tensor
+    ) -> None:
+        """A function that a plan means was called; the mode that saw it is off meanwhile."""
+        self._look(target, (*args, *kwargs.values()), made)
+
+    def _look(self, target: Target, given: tuple[Any, ...], output: Any) -> None:
+        """Something that a plan means has run."""
+        frame = self.frame
+        if frame is None or not (self._inside or self._listening()):
             return
         if not frame.rows and self.plan is not None:
             frame.plan = self.plan
             frame.forget()
         started = clock()
         name = f"block {frame.plan.ids[target.rows[0]]}"
+        again = _compat.in_backward()
         if name not in self._standing_aside:
             try:
-                if _compat.in_backward():
-                    self._ran_again(frame, target, output)
-                else:
-                    self._measure(frame, target, output)
+                with torch._C.DisableTorchFunction():  # our own calls are not the model's
+                    tensor = first_tensor(output)
+                    if again:
+                        self._ran_again(frame, target, tensor)
+                    else:
+                        self._measure(frame, target, given, tensor)
             except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
                 self._stand_aside(name, error)
-        frame.stopwatch.spent("backward" if _compat.in_backward() else "forward", clock() - started)
+        frame.stopwatch.spent("backward" if again else "forward", clock() - started)
 
-    def _measure(self, frame: Frame, target: Target, output: Any) -> None:
+    def _measure(self, frame: Frame, target: Target, given: tuple[Any, ...], tensor: Tensor | None) -> None:
         """Measure a block's output and await its gradient."""
         call = frame.calls.get(id(target), 0)
         frame.calls[id(target)] = call + 1
@@ -271,21 +388,43 @@ class Probe:
             return
         index = target.rows[call]
         row = frame.rows[index]
-        tensor = first_tensor(output)
         if tensor is None or tensor.device.type == "meta":
             row.missing[target.part] = "no tensor in what it returned"
             return
         reading = self._meter.add(tensor, frame.parcel, target.sat)
         setattr(row, target.part, reading)
-        frame.order.append((index, target.part, reading))
+        self._note_soundness(frame, index, target, given, tensor, reading)
+        if target.units:
+            self._count_dead(frame, row, target.part, tensor)
         frame.without_grad = frame.without_grad or not torch.is_grad_enabled()
         if target.part == "act":
             self._await_grad(frame, index, row, tensor)
 
-    def _ran_again(self, frame: Frame, target: Target, output: Any) -> None:
+    def _note_soundness(
+        self,
+        frame: Frame,
+        index: int,
+        target: Target,
+        given: tuple[Any, ...],
+        tensor: Tensor,
+        reading: Reading,
+    ) -> None:
+        """Remember what is known of what a block read."""
+        known = self._trail.read(given, tensor, frame.parcel) if target.part == "act" else []
+        frame.order.append(Seen(index, target.part, reading, known))
+        if not target.takes_input:
+            self._trail.made(tensor, reading)
+
+    def _count_dead(self, frame: Frame, row: Row, part: str, tensor: Tensor) -> None:
+        """Measure the share of units that were not active once."""
+        share = dead_share(tensor)
+        if share is not None:
+            name = "dead" if part == "act" else "hidden_dead"
+            frame.parcel.put(share, lambda values: setattr(row, name, values[0]))
+
+    def _ran_again(self, frame: Frame, target: Target, tensor: Tensor | None) -> None:
         """A checkpointed block runs again in backward, where its gradient arrives if it had no graph."""
         row = frame.rows[target.rows[0]]
-        tensor = first_tensor(output)
         if target.part == "act" and len(target.rows) == 1 and not row.awaited and tensor is not None:
             row.missing.pop("grad", None)
             self._await_grad(frame, target.rows[0], row, tensor)
@@ -304,7 +443,7 @@ class Probe:
                 row.grads += 1
                 if row.grad is None:
                     row.grad = self._meter.add(grad, frame.parcel)
-                    frame.order.append((index, "grad", row.grad))
+                    frame.order.append(Seen(index, "grad", row.grad, []))
             except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
                 self._stand_aside("gradients", error)
             frame.stopwatch.spent("backward", clock() - started)
@@ -326,7 +465,7 @@ class Probe:
 
         def around(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             frame = self.frame
-            wanted = frame is not None and self._listening() and place not in self._standing_aside
+            wanted = (self._inside or self._listening()) and place not in self._standing_aside
             if frame is None or not wanted or frame.rows[row].entropy is not None or frame.rows[row].sample:
                 return forward(*args, **kwargs)
             if isinstance(module, nn.MultiheadAttention):
@@ -352,124 +491,110 @@ class Probe:
             frame.parcel.put(pattern, lambda values: setattr(row, "pattern", values))
         frame.stopwatch.spent("forward", clock() - started)
 
-    # ── the optimizer's step ──────────────────────────────────────────────────
+    # ── the step ──────────────────────────────────────────────────────────────
 
-    def keep_weights(self) -> None:
-        """Measure the weights before the step; with ``update_ratio`` keep a copy of them."""
-        frame = self.frame
-        if frame is None or self.plan is None:
-            return
-        parameters, frame.owners = self.plan.parameters()
-        frame.frozen = [not parameter.requires_grad for parameter in parameters]
-        self._parameters = parameters
-        keep = self._norms.keep_weights if self._update_ratio else self._norms.measure_weights
-        keep(parameters, frame.norms, self._parcel(frame))
-
-    def _parcel(self, frame: Frame) -> Parcel:
-        """Where norms wait: with the frame's numbers, or apart when other processes add to them."""
-        return self._own if self._reduce else frame.parcel
-
-    def before_step(self, optimizer: Any, has_closure: bool) -> None:
-        """The optimizer is about to step."""
+    def before_step(self, optimizer: torch.optim.Optimizer, has_closure: bool) -> None:
+        """An optimizer is about to step."""
         frame = self.frame
         if frame is None:
             return
-        frame.stopwatch.mark("backwarded")
+        now = clock()
         with self._aside("weights"), torch.no_grad():
-            self._without_forward(frame)
-            self.keep_weights()
-            if not has_closure and frame.owners:
-                self._norms.measure_grads(self._parameters, frame.norms, self._parcel(frame))
-            self._read_scaling(frame, optimizer)
-            frame.put_number(learning_rate(optimizer), frame.set("lr"))
-        frame.notes.update({"closure": True} if has_closure else {})
-        frame.stopwatch.mark("stepping")
+            self._keep_late(frame)
+            if self._updates.before(frame, optimizer, has_closure):
+                frame.stopwatch.mark("backwarded", now)
+                frame.stopwatch.mark("stepping")
 
-    def _without_forward(self, frame: Frame) -> None:
-        """Read the model at its first step where its forward was not seen."""
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer has stepped."""
+        frame = self.frame
+        if frame is not None:
+            with self._aside("weights"), torch.no_grad():
+                self._updates.after(frame, optimizer)
+                if id(optimizer) in frame.lanes:
+                    frame.stopwatch.mark("stepped")
+
+    def end_step(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """The step that the frame is of is over; what waits in the buffers is measured."""
+        frame = self.frame
+        if frame is None:
+            return
+        if optimizer is not None:
+            self.after_step(optimizer)
+        with self._aside("weights"), torch.no_grad():
+            if optimizer is None:
+                self._keep_late(frame)
+                self._updates.unseen_step(frame)
+            self._updates.moved(frame)
+        with self._aside("statistics"), torch.no_grad():
+            self._meter.flush(frame.parcel)
+        self._updates.over_ranks(frame, self.root, self._aside)
+        frame.ended = clock()
+
+    def keep_weights(self) -> None:
+        """Keep the weights at the beginning of a step whose optimizer is not known."""
+        if self.frame is not None and self.plan is not None:
+            with self._aside("weights"):
+                self._updates.keep_weights(self.frame, self.plan)
+
+    def _keep_late(self, frame: Frame) -> None:
+        """Keep the weights, and read the model where its forward was not seen."""
         if self.plan is None:
             self.plan = self._read_model((), {})
         if self.plan is not None and frame.plan is not self.plan:
             frame.plan = self.plan
             frame.forget()
+        if self.plan is not None and not frame.owners:
+            self._updates.keep_weights(frame, self.plan)
 
-    def after_step(self) -> None:
-        """The weights have moved; what waits in the buffers is measured."""
-        frame = self.frame
-        if frame is None:
-            return
-        frame.stopwatch.mark("stepped")
-        with self._aside("weights"), torch.no_grad():
-            if frame.notes.get("closure") and frame.owners:
-                self._norms.measure_grads(self._parameters, frame.norms, self._parcel(frame))
-            if self._update_ratio and frame.owners:
-                self._norms.measure_update(self._parameters, frame.norms, self._parcel(frame))
-        with self._aside("statistics"), torch.no_grad():
-            self._meter.flush(frame.parcel)
-        if self._reduce:
-            self._add_up(frame)
-        elif self._place.size > 1 and is_sharded(self.root):
-            frame.notes["shard"] = {"rank": self._place.rank, "of": self._place.size}
-        frame.ended = clock()
 
-    def _add_up(self, frame: Frame) -> None:
-        """Put norms over all processes in the place of this one's; the others wait, whatever fails here."""
-        parameters = list(self.root.parameters())
-        numbers = [0.0] * (2 * _NORMS * len(parameters))
-        at: dict[int, int] = {}
-        with self._aside("norms of this process"):
-            self._own.seal()
-            self._own.open()
-            where = {id(parameter): index for index, parameter in enumerate(parameters)}
-            at = {place: where[id(parameter)] for place, parameter in enumerate(self._parameters)}
-            shares = [share_of(parameter, self._place.size) for parameter in parameters]
-            for kind, norms in enumerate(frame.norms.all()):
-                for place, norm in norms.items():
-                    slot = 2 * (_NORMS * at[place] + kind)
-                    numbers[slot : slot + 2] = norm * norm * shares[at[place]], 1.0
-        with self._aside("norms over all processes"):
-            numbers = sum_over_ranks(numbers, (parameter.device for parameter in parameters))
-            for kind, norms in enumerate(frame.norms.all()):
-                slots = {place: 2 * (_NORMS * index + kind) for place, index in at.items()}
-                found = {place: numbers[slot] for place, slot in slots.items() if numbers[slot + 1]}
-                norms.update((place, math.sqrt(square)) for place, square in found.items())
-            frame.notes["reduced"] = self._place.size
+class _Entries:
+    """Where calls of the model are caught on a frame step: before the compiler takes over, if it does.
 
-    def step_without_optimizer(self) -> None:
-        """A step that no hook saw: gradients as they are after it."""
-        frame = self.frame
-        if frame is None:
-            return
-        with self._aside("weights"), torch.no_grad():
-            if not frame.owners:
-                self._without_forward(frame)
-                self.keep_weights()
-            if frame.owners:
-                self._norms.measure_grads(self._parameters, frame.norms, self._parcel(frame))
-        self.after_step()
+    A model that is called as it is, or whose forward the compiler takes over, is caught at its
+    forward. A model that is known to be compiled is caught at the wrapper's forward or at its
+    compiled call, so that nothing of ours is there when a graph's conditions are looked at.
+    """
 
-    def _read_scaling(self, frame: Frame, optimizer: Any) -> None:
-        """Note by what gradients are scaled, and whether the step will be skipped."""
-        scaler = find_scaler()
-        if scaler is None:
-            return
-        scale = getattr(scaler, "_scale", None)
-        if isinstance(scale, Tensor):
-            frame.put_number(scale.detach().clone(), frame.set("scale"))
-            frame.weights_scaled = getattr(optimizer, "grad_scale", None) is not None
-            self._count_skips(frame, scale)
-        found_inf = getattr(optimizer, "found_inf", None)
-        if isinstance(found_inf, Tensor):
-            frame.put_number(found_inf.detach().clone(), lambda value: setattr(frame, "skipped", bool(value)))
+    def __init__(self, root: nn.Module) -> None:
+        """Look for wrappers of ``torch.compile`` that are alive."""
+        self._root = root
+        self._wraps = HookSet()
+        self._traced = HookSet()
+        self._wrappers = _compat.compiled_wrappers(root)
 
-    def _count_skips(self, frame: Frame, scale: Tensor) -> None:
-        """Note how many attempts were skipped since the last frame: writes to the scale beyond the steps."""
-        updates = _compat.version_of(scale)
-        if self._updates is None:
-            # More updates than this step had attempts are from before the watch.
-            skipped = updates if updates < frame.forwards else 0
-        else:
-            skipped = updates - self._updates - (frame.step - self._counted)
-        self._updates, self._counted = updates, frame.step
-        if skipped > 0:
-            frame.notes["skippedSteps"] = skipped
+    @property
+    def compiled(self) -> bool:
+        """Whether the whole model is known to be compiled."""
+        return bool(self._wrappers) or _compat.is_compiled(self._root)
+
+    def is_compiled_call(self, forward: Callable[..., Any]) -> bool:
+        """Whether a call that was caught goes on to the compiler."""
+        return isinstance(forward, Compiled) or self.compiled
+
+    def open(self, around: Callable[..., Any]) -> None:
+        """Catch calls from now on."""
+        for wrapper in self._wrappers:
+            self._wraps.around(wrapper, around)
+        if _compat.is_compiled(self._root):
+            self._wraps.around(self._root, around, "_compiled_call_impl")
+        elif not self._wrappers:
+            self._wraps.around(self._root, around)
+
+    def close(self, *, unseen: bool) -> None:
+        """Catch no more calls.
+
+        Args:
+            unseen: Whether no call was caught. If the compiler has run, a graph may have been
+                traced with the wrap in place: taking it off would have it compiled anew.
+        """
+        if unseen and not self.compiled and _compat.compiler_ran():
+            self._wrappers = _compat.compiled_wrappers(self._root)
+            if self._wrappers or _compat.is_compiled(self._root):
+                self._traced, self._wraps = self._wraps, HookSet()
+        self._wraps.remove()
+
+    def end(self) -> None:
+        """Take everything off for good."""
+        self._wraps.remove()
+        self._traced.remove()

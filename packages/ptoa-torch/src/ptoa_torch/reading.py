@@ -33,6 +33,7 @@ from .hook_trace import Failure, Recording, record
 from .inputs import Inputs, as_inputs
 from .modes import evaluating, untouched
 from .module_tree import read_rest, read_tree
+from .places import Places
 from .scores import Scores, scores_of
 
 if TYPE_CHECKING:
@@ -170,19 +171,21 @@ def _materialised(model: nn.Module, inputs: Inputs) -> nn.Module:
 
 def _by_tree(request: _Request) -> Analysis:
     """The module tree; its connections are a guess and the analysis says so."""
-    drawing = request.drawn(read_tree(request.model))
+    graph = read_tree(request.model)
+    drawing = request.drawn(graph)
     text = f"{request.name}: the connections between blocks are a guess from the order of the modules"
-    return Analysis(drawing.spec, "tree", aux=_aux(drawing), warnings=[text])
+    return Analysis(drawing.spec, "tree", aux=_aux(drawing, graph), warnings=[text])
 
 
 def _by_fx(request: _Request) -> Analysis:
     """The trace alone."""
     try:
-        drawing = request.drawn(fx_trace.trace(request.model, request.inputs, parts=request.parts))
+        graph = fx_trace.trace(request.model, request.inputs, parts=request.parts)
+        drawing = request.drawn(graph)
     except Exception as error:
         text = f"torch.fx cannot trace {request.name}: {_first_line(error)}; pass an example input"
         raise ForwardError(text) from error
-    return Analysis(drawing.spec, "fx", aux=_aux(drawing))
+    return Analysis(drawing.spec, "fx", aux=_aux(drawing, graph))
 
 
 def _by_hooks(request: _Request) -> Analysis:
@@ -310,16 +313,17 @@ def _recorded(request: _Request, recording: Recording) -> Analysis:
     values = {
         block: value.tensor for block, value in drawing.values.items() if isinstance(value.tensor, Tensor)
     }
-    result = Analysis(drawing.spec, "hooks", values, _aux(drawing), output=recording.output)
+    result = Analysis(drawing.spec, "hooks", values, _aux(drawing, recording.graph), output=recording.output)
     if drawing.dropped:
         shown = ", ".join(drawing.dropped[:_MAX_NAMED])
         result.warnings.append(f"ran, but does not reach the output, so it is not drawn: {shown}")
     return result
 
 
-def _aux(drawing: Drawing) -> dict[str, dict[str, Any]]:
+def _aux(drawing: Drawing, graph: Graph) -> dict[str, dict[str, Any]]:
     """What is known of blocks beside their params."""
     found: dict[str, dict[str, Any]] = {}
+    places = Places(graph)
     for block, unit in drawing.units.items():
         region, facts = unit.region, dict[str, Any]()
         if unit.modules:
@@ -330,8 +334,13 @@ def _aux(drawing: Drawing) -> dict[str, dict[str, Any]]:
             facts["scores"] = scores
         if region is not None and region.inner is not None and region.inner.call is not None:
             facts["inner"] = region.inner.call.path
+        elif region is not None and region.inner is not None and region.inner.makes:
+            facts["inner_function"] = places.of(region.inner.makes[0])
+        if unit.module is None:
+            facts["function"] = places.of(unit.value, unit.modules[0] if unit.modules else None)
         if unit.table is not None and isinstance(unit.table.tensor, Tensor):
             facts["table"] = unit.table.tensor
+        facts = {name: fact for name, fact in facts.items() if fact is not None}
         if facts:
             found[block] = facts
     return found

@@ -15,21 +15,22 @@ from torch import nn
 
 from ptoa_core.errors import SettingError
 
-from . import _compat
 from .delivery import text_of
 from .frame import Frame
 from .from_module import Analysis, analyze
 from .inputs import Inputs
-from .losses import loss_value
+from .losses import LossTrail, loss_value
 from .modes import untouched
 from .plan import Plan, make_plan, unwrapped
 from .probe import Probe
 from .ranks import Place, WithoutCollectives, is_sharded, place
-from .steps import StepHooks, hooked_optimizer
+from .soundness import Finding, first_unsound
+from .steps import StepCounter, StepWatch, hooked_optimizer
 from .timing import Stopwatch, clock
+from .updates import Updates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ptoa_core.frames import HealthFrame
     from ptoa_core.spec import ModelSpec
@@ -60,7 +61,7 @@ class Session:
 
     Args:
         model: The model that is trained, wrappers included.
-        optimizer: Its optimizer, or None.
+        optimizer: Its optimizer, several of them, or None.
         outlet: What frames and words are given to.
         every: A frame every so many steps.
         val_loss: A number, a function that gives one, or None.
@@ -69,6 +70,7 @@ class Session:
         hist: Whether to count histograms.
         update_ratio: Whether to copy the parameters on frame steps.
         attention: Whether to look at attention probabilities.
+        compiled: Whether a compiled model is run once more on frame steps, to see inside it.
         blocks: Patterns of the blocks that have a row.
         spec: The model's spec, where it was read before.
         start_step: The number of the first step.
@@ -93,6 +95,7 @@ class Session:
         hist: bool,
         update_ratio: bool,
         attention: bool,
+        compiled: bool,
         blocks: Sequence[str] | None,
         spec: ModelSpec | None,
         start_step: int,
@@ -113,25 +116,25 @@ class Session:
         self._given_spec = spec
         self._closed = False
         self._found_unsound = False
+        self._sound_step: int | None = None
         self._started = clock()
         self._ended: float | None = None
         self._pending: Frame | None = None
         self._given_val: Any = None
+        self._losses = LossTrail()
         self._cuda = any(parameter.is_cuda for parameter in self._root.parameters())
-        self._compiled = _compat.is_compiled(model) or _compat.compiled_inside(self._root)
-        found = None if optimizer is None else hooked_optimizer(optimizer)
+        self._counters = _counters(optimizer, self._stepped)
         self._probe = Probe(
             self._root,
             hist=hist,
-            update_ratio=update_ratio,
-            has_optimizer=found is not None,
+            compiled=compiled,
+            updates=Updates(update_ratio, self._counters, place, reduce=reduce and place.size > 1),
+            keeps_early=not self._counters,
             complain=self._failed,
             read_model=self._read_at_forward,
             place=place,
-            reduce=reduce and place.size > 1,
         )
-        self._probe.compiled = self._compiled
-        self._hooks = None if found is None else StepHooks(found, self._probe.before_step, self._stepped)
+        self._watch = StepWatch(self._probe.before_step, self._probe.after_step)
 
     def begin(self, example_input: Any = None) -> None:
         """Read the model where an input is given, and get ready for the first step."""
@@ -143,8 +146,9 @@ class Session:
         """Take every hook off; with ``emit`` complete the last frame."""
         self._closed = True
         self._probe.close()
-        if self._hooks is not None:
-            self._hooks.remove()
+        self._watch.disarm()
+        for counter in self._counters:
+            counter.remove()
         if emit:
             self._emit()
 
@@ -171,7 +175,6 @@ class Session:
             self._root,
             found.spec,
             found.aux,
-            compiled=self._compiled or self._probe.compiled,
             attention=self._attention,
             blocks=self._blocks,
         )
@@ -214,18 +217,15 @@ class Session:
             return
         plan = self._probe.plan or Plan()
         self._probe.arm(Frame(self.step_count, self._started, plan, Stopwatch(self._cuda, self._ended)))
-        if self._hooks is not None:
-            self._hooks.arm()
-        else:
-            with torch.no_grad():
-                self._probe.keep_weights()
+        self._watch.arm()
+        if not self._counters:
+            self._probe.keep_weights()
 
     def _stepped(self) -> None:
         """The optimizer has stepped: called by its hook."""
         if self._pending is not None:
             self._emit()
-        if self._probe.frame is not None:
-            self._probe.after_step()
+        self._probe.end_step(self._counters[0].optimizer)
         self._finish_step()
 
     def _finish_step(self) -> None:
@@ -233,8 +233,8 @@ class Session:
         frame = self._probe.frame
         if frame is not None:
             self._probe.disarm()
-            if self._hooks is not None:
-                self._hooks.disarm()
+            self._watch.disarm()
+            self._losses.take(frame.parcel, lambda found: setattr(frame, "unsound_loss", found))
             if self._pending is not None:
                 self._emit()
             self._pending = frame
@@ -249,10 +249,11 @@ class Session:
     def step(self, loss: Any) -> HealthFrame | None:
         """A step is done, or only its loss is given where the optimizer's hooks count."""
         emitted = self._emit_sealed()
-        if self._hooks is None:
-            self._probe.step_without_optimizer()
+        if not self._counters:
+            self._probe.end_step(None)
             self._finish_step()
         elif self._pending is None and self._probe.frame is None:
+            self._losses.add(self.step_count - 1, loss)
             return emitted
         self._attach(loss)
         return self._settle() or emitted
@@ -268,6 +269,8 @@ class Session:
         """Give a loss to the frame that is being measured, else to the one whose step is over."""
         active = self._probe.frame
         frame = active if active is not None and active.forwards else self._pending
+        if frame is None:
+            self._losses.add(self.step_count - 1, loss)
         if frame is None or loss is None:
             return
         value = loss_value(loss)
@@ -302,7 +305,7 @@ class Session:
                 frame.put_number(self._given_val, frame.set("val_loss"))
                 self._given_val = None
             health = frame.build()
-            self._report_unsound(frame)
+            self._look_for_unsound(frame, health)
         except Exception as error:  # noqa: BLE001  # a frame that cannot be made does not end training
             self._failed("the frame", error)
             return None
@@ -328,17 +331,46 @@ class Session:
 
     # ── what is said ──────────────────────────────────────────────────────────
 
-    def _report_unsound(self, frame: Frame) -> None:
-        """Warn when NaN or Inf first appears."""
-        if self._warn_nonfinite and not self._found_unsound:
-            where = frame.first_unsound()
-            if where is not None:
-                self._found_unsound = True
-                self._outlet.warn("nonfinite", f"step {frame.step}: {where}")
+    def _look_for_unsound(self, frame: Frame, health: HealthFrame) -> None:
+        """Name the first NaN or Inf, once, in the frame and to the user."""
+        if self._found_unsound:
+            return
+        found = first_unsound(frame)
+        earlier = frame.unsound_loss
+        if found is None and earlier is None:
+            self._sound_step = frame.step
+            return
+        self._found_unsound = True
+        if earlier is not None and (found is None or not found.earlier):
+            found = Finding("loss", earlier[1], "", step=earlier[0])
+        if found is None:
+            return
+        health.extra["firstNonFinite"] = found.to_dict(frame.step, self._sound_step)
+        if self._warn_nonfinite:
+            self._outlet.warn("nonfinite", _told(found, frame.step, self._sound_step, earlier))
 
     def _failed(self, place: str, error: Exception) -> None:
         """Say once that something of ours failed and stands aside."""
         self._outlet.warn(place, f"{place} is left out from here on: {text_of(error)}")
+
+
+def _counters(optimizer: Any, stepped: Callable[[], object]) -> list[StepCounter]:
+    """A counter for each optimizer whose steps torch tells of; the first one's steps make frames."""
+    several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    found = [hooked for one in several if (hooked := hooked_optimizer(one)) is not None]
+    return [StepCounter(one, None if nth else stepped) for nth, one in enumerate(dict.fromkeys(found))]
+
+
+def _told(found: Finding, step: int, after: int | None, loss: tuple[int, str] | None) -> str:
+    """What to tell the user of the first NaN or Inf, and when it came up."""
+    spelt = {"nan": "NaN", "inf": "Inf"}
+    told_loss = f"the loss given to step() was {spelt[loss[1]]}" if loss is not None else ""
+    if found.step is not None:
+        return f"step {found.step}: {told_loss}"
+    if not found.earlier:
+        return f"step {step}: {found.text}"
+    when = f"before step {step}" if after is None else f"between steps {after} and {step}"
+    return f"{when}: {found.text}" + (f"; {told_loss} first at step {loss[0]}" if loss is not None else "")
 
 
 class Idle:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXACT_COLUMNS",
     "Moments",
+    "dead_share",
     "exact_rows",
     "flat_view",
     "histogram_rows",
@@ -240,6 +241,40 @@ def histogram_rows(rows: Tensor, largest: Tensor) -> Tensor:
     place += torch.arange(rows.shape[0])[:, None] * per_row
     counts = torch.bincount(place.view(-1), minlength=rows.shape[0] * per_row)
     return counts.view(-1, per_row)[:, :HIST_BINS]
+
+
+def dead_share(tensor: Tensor) -> Tensor | None:
+    """The share of units that are not active once, a plain number between 0 and 1.
+
+    A unit is active where its value is over zero: what a ReLU lets through, and what a smooth
+    activation does not press down. An image's units are its channels, any other tensor's its
+    last dimension. A unit that holds NaN counts as active.
+
+    Args:
+        tensor: The result of an activation.
+
+    Returns:
+        A 0-dimensional tensor on the device of ``tensor``, cut from the graph; None where there
+        are no real values or no units.
+
+    Shape:
+        tensor: ``(*, unit)`` or ``(batch, unit, *, *)``
+        return: ``()``
+
+    Example:
+        >>> dead_share(torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
+        tensor(0.5000)
+    """
+    if (
+        not tensor.is_floating_point()
+        or tensor.layout != torch.strided
+        or tensor.ndim < 2
+        or not tensor.numel()
+    ):
+        return None
+    unit = 1 if tensor.ndim >= 4 else tensor.ndim - 1
+    tops = tensor.detach().amax([place for place in range(tensor.ndim) if place != unit])
+    return (tops <= 0).float().mean()
 
 
 def _pieces(flat: Tensor) -> Iterator[Tensor]:

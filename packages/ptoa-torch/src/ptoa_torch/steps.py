@@ -1,8 +1,12 @@
-"""Counting the steps of an optimizer by its own hooks.
+"""The steps of optimizers, seen by torch's own hooks.
 
-Between frames there is one hook, after the step, on the optimizer and none on the model. It
-sees each real update once: also of an optimizer whose ``step`` calls ``super().step()``,
+Between frames there is one hook after the step of each optimizer that was named, which counts.
+It sees each real update once: also of an optimizer whose ``step`` calls ``super().step()``,
 where torch runs the hooks for both, and not the calls that accumulation or a loss scaler skip.
+
+On frame steps every torch optimizer is listened to (`StepWatch`), since gradients are those that
+an update used only at the moment when the optimizer that owns the parameters steps: before that
+they may be scaled or of one micro-batch, and afterwards they may have been set to zero.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from . import _compat
 
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["StepHooks", "find_scaler", "hooked_optimizer", "learning_rate"]
+__all__ = ["StepCounter", "StepWatch", "find_scaler", "hooked_optimizer", "learning_rate"]
 
 _MAX_WRAPPERS = 4
 _MAX_FRAMES = 16
@@ -57,60 +62,90 @@ def learning_rate(optimizer: Any) -> float | Tensor | None:
     return rate if isinstance(rate, Tensor) else None if rate is None else float(rate)
 
 
-class StepHooks:
-    """The hooks of one optimizer: after every step, and before a step while `arm` holds.
+class StepCounter:
+    """Counts the steps of one optimizer by a hook after each.
 
     Args:
         optimizer: As `hooked_optimizer` gives it.
-        before: Called before a step that a frame is made of, with the optimizer and whether
-            the step was given a closure.
         after: Called after each step.
+
+    Attributes:
+        optimizer: The optimizer.
+        steps: Steps so far.
+
+    Example:
+        >>> plain = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        >>> counter = StepCounter(plain)
+        >>> plain.step(); counter.steps
+        1
     """
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        before: Callable[[torch.optim.Optimizer, bool], object],
-        after: Callable[[], object],
-    ) -> None:
-        """Register the hook after the step."""
-        self._optimizer = optimizer
-        self._before = before
+    def __init__(self, optimizer: torch.optim.Optimizer, after: Callable[[], object] | None = None) -> None:
+        """Register the hook."""
+        self.optimizer = optimizer
+        self.steps = 0
         self._after = after
         # Only where a class of the optimizer overrides another's step can one step run the hooks twice.
         overrides = sum(
             "step" in vars(cls) for cls in type(optimizer).__mro__ if cls is not torch.optim.Optimizer
         )
         self._may_nest = overrides > 1
-        self._post = optimizer.register_step_post_hook(self._stepped)
-        self._pre: Any = None
-
-    def arm(self) -> None:
-        """Register the hook before the step."""
-        if self._pre is None:
-            self._pre = self._optimizer.register_step_pre_hook(self._stepping)
-
-    def disarm(self) -> None:
-        """Remove the hook before the step."""
-        if self._pre is not None:
-            self._pre.remove()
-            self._pre = None
+        self._handle = optimizer.register_step_post_hook(self._stepped)
 
     def remove(self) -> None:
-        """Remove both hooks."""
-        self.disarm()
-        self._post.remove()
-
-    def _stepping(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Before a step."""
-        if not (self._may_nest and _is_nested(sys._getframe(1), optimizer)):
-            closure = kwargs.get("closure") or next((arg for arg in args if callable(arg)), None)
-            self._before(optimizer, closure is not None)
+        """Remove the hook."""
+        self._handle.remove()
 
     def _stepped(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """After a step."""
-        if not (self._may_nest and _is_nested(sys._getframe(1), optimizer)):
+        if self._may_nest and _is_nested(sys._getframe(1), optimizer):
+            return
+        self.steps += 1
+        if self._after is not None:
             self._after()
+
+
+class StepWatch:
+    """Hooks before and after the step of every torch optimizer, while `arm` holds.
+
+    Args:
+        before: Called before a step with the optimizer and whether it was given a closure;
+            twice where a step calls the one that it overrides.
+        after: Called after a step with the optimizer.
+    """
+
+    def __init__(
+        self,
+        before: Callable[[torch.optim.Optimizer, bool], object],
+        after: Callable[[torch.optim.Optimizer], object],
+    ) -> None:
+        """Register nothing yet."""
+        self._before = before
+        self._after = after
+        self._handles: list[Any] = []
+
+    def arm(self) -> None:
+        """Register the hooks."""
+        if not self._handles:
+            self._handles = [
+                register_optimizer_step_pre_hook(self._stepping),
+                register_optimizer_step_post_hook(self._stepped),
+            ]
+
+    def disarm(self) -> None:
+        """Remove the hooks."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _stepping(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before a step."""
+        # On torch 2.0 the optimizer itself is among the arguments.
+        given = [kwargs.get("closure"), *(arg for arg in args if arg is not optimizer)]
+        self._before(optimizer, any(callable(item) for item in given))
+
+    def _stepped(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """After a step."""
+        self._after(optimizer)
 
 
 def _is_nested(wrapper: FrameType, optimizer: Any) -> bool:

@@ -46,9 +46,9 @@ class Stopwatch:
         self._cuda = cuda
         self._own: dict[str, float] = {}
 
-    def mark(self, name: str) -> None:
-        """Note that something happens at this moment; a second mark of one name takes its place."""
-        self._marks[name] = clock()
+    def mark(self, name: str, moment: float | None = None) -> None:
+        """Note that something happens now, or happened at another moment; a second mark takes its place."""
+        self._marks[name] = clock() if moment is None else moment
         if self._cuda:
             event = torch.cuda.Event(enable_timing=True)
             event.record()

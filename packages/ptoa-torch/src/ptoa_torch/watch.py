@@ -41,8 +41,9 @@ class Watch:
     Args:
         model: The model that is trained; wrappers (compiled, DistributedDataParallel) are
             looked through.
-        optimizer: Its optimizer, whose own hooks count the steps. None, or a wrapper that
-            runs no hooks: call ``step`` once a step, after ``optimizer.step()``.
+        optimizer: Its optimizer, whose own hooks count the steps, or a list of several, of which
+            the first one's steps are the steps of the watch. None, or a wrapper that runs no
+            hooks: call ``step`` once a step, after ``optimizer.step()``.
         every: A frame every so many steps, from step 0 on.
         val_loss: A number, or a function that gives one; it is called every ``val_every``
             steps without gradients, and the model and the random state are left as they were.
@@ -55,6 +56,8 @@ class Watch:
         hist: Whether to count histograms.
         update_ratio: Whether to copy the parameters on frame steps, to see how far they move.
         attention: Whether to look at attention probabilities.
+        compiled: Whether to run a compiled model once more on frame steps, uncompiled and without
+            gradients, since nothing inside a compiled graph can be seen; its cost is in the frame.
         val_every: 10 times ``every`` by default.
         warn_nonfinite: Whether to warn when NaN or Inf first appears.
         spec: The model's spec, with bindings, where it was read before.
@@ -106,6 +109,7 @@ class Watch:
         hist: bool = True,
         update_ratio: bool = True,
         attention: bool = True,
+        compiled: bool = True,
         val_every: int | None = None,
         warn_nonfinite: bool = True,
         spec: ModelSpec | None = None,
@@ -144,6 +148,7 @@ class Watch:
             hist=hist,
             update_ratio=update_ratio,
             attention=attention,
+            compiled=compiled,
             blocks=blocks,
             spec=spec,
             start_step=start_step,
