@@ -782,16 +782,9 @@ def _finish_params(unit: Unit, graph: Graph, counts: dict[int, int], counted: Pa
         if unit.value.dtype:
             extra["dtype"] = unit.value.dtype
     if unit.parameters:
-<<<<<<< HEAD
-        own = [p for key, p in unit.parameters.items() if key not in counted and not is_uninitialized(p)]
-        counted.update(unit.parameters)
-        extra["paramCount"] = sum(int(p.numel()) for p in own)
-    extra["known"] = graph.known_of(unit.nodes[0].ops[0] if unit.nodes else None)
-=======
         extra["paramCount"], shared = counted.count(unit.id, unit.parameters)
         if shared is not None and tied is None:
             extra["sharedWith"] = shared
->>>>>>> 9e02fba952756dd54894ca168909dc01c2e96142
     return params
 
 
@@ -824,13 +817,10 @@ def draw(graph: Graph, name: str, source: str) -> Drawing:
     ]
     _mark_tokens(drawer)
     _mark_unembed(kept, outputs)
-<<<<<<< HEAD
+    drawing = _assemble(drawer, _sorted_units(kept), outputs, name, source, dropped)
     for node in drawer.nodes.all:
         node.region = None  # a circle, which would wait for the cyclic collector
-    return _assemble(graph, _sorted_units(kept), outputs, name, source, dropped)
-=======
-    return _assemble(drawer, _sorted_units(kept), outputs, name, source, dropped)
->>>>>>> 9e02fba952756dd54894ca168909dc01c2e96142
+    return drawing
 
 
 def _assemble(
@@ -856,7 +846,7 @@ def _assemble(
                 params.extra["sharedWith"] = shared
         if work.get(id(unit)):
             params.extra["flops"] = work[id(unit)]
-        params.extra["known"] = graph.known
+        params.extra["known"] = graph.known_of(unit.nodes[0].ops[0] if unit.nodes else None)
         if unit.modules:
             bindings[unit.id] = unit.modules[0]
         inputs = [source.id for source in unit.inputs if source.id]
