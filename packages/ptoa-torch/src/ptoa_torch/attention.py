@@ -33,8 +33,8 @@ __all__ = [
     "sample_of",
 ]
 
-ENTROPY_VALUES = 1 << 18
-MAX_VALUES = 1 << 22
+ENTROPY_VALUES = 1 << 16
+MAX_VALUES = 1 << 19
 _SOFTMAX = frozenset((F.softmax, torch.softmax, Tensor.softmax))
 _TINY = 1e-30
 
@@ -239,7 +239,9 @@ class AttentionMode(TorchFunctionMode):
 
     def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Show the probabilities, if these are."""
-        with torch.no_grad(), torch.autocast(result.device.type, enabled=False):
+        # An outer mode would take our own calls for the model's.
+        off = torch._C.DisableTorchFunction()
+        with off, torch.no_grad(), torch.autocast(result.device.type, enabled=False):
             if func is F.scaled_dot_product_attention:
                 found = _computed_again(*args, **kwargs)
             else:

@@ -464,7 +464,8 @@ class Probe:
             if frame is None or not wanted or frame.rows[row].entropy is not None or frame.rows[row].sample:
                 return forward(*args, **kwargs)
             if isinstance(module, nn.MultiheadAttention):
-                with self._aside(place), torch.no_grad(), _compat.no_autocast():
+                off = torch._C.DisableTorchFunction()
+                with self._aside(place), off, torch.no_grad(), _compat.no_autocast():
                     probs = multihead_probabilities(module, args, kwargs)
                     if probs is not None:
                         self._show(frame, row, probs, probs)
