@@ -80,15 +80,47 @@ def test_an_opened_file_is_told_by_its_content(empty_page, tiny_spec, tmp_path, 
     expect(empty_page.page.locator("#model-name")).to_have_text("Tiny")
 
 
-def test_a_file_takes_the_place_of_the_live_run(visit, bridge, run_text, frame):
+def test_a_file_that_is_opened_takes_the_place_of_the_live_run(visit, bridge, run_text, frame, tmp_path):
     bridge.push_health(frame(0))
     seen = visit(bridge.local_url)
     expect(seen.page.locator("#frames")).to_have_text("1")
-    drop(seen.page, "run.pta", run_text)
+    file = tmp_path / "run.pta"
+    file.write_text(run_text, "utf-8")
+    seen.page.set_input_files("#file", file)
     expect(seen.page.locator("#frames")).to_have_text("8")
     bridge.push_health(frame(1))
     expect(seen.page.locator("#state")).to_have_attribute("data-state", "file")
     expect(seen.page.locator("#frames")).to_have_text("8")
+
+
+def test_a_run_that_is_dropped_lies_over_the_one_that_is_here(visit, bridge, run_text, frame):
+    """The live run goes on; the other has its name, its own readings, and a way to be rid of it."""
+    for step in range(12):
+        bridge.push_health(frame(step, loss=5.0))
+    seen = visit(bridge.local_url)
+    expect(seen.page.locator("#frames")).to_have_text("12")
+    drop(seen.page, "before.pta", run_text)
+    over = seen.page.locator("#other")
+    expect(over).to_contain_text("before.pta")
+    expect(over).to_contain_text("8 frames")
+    expect(seen.page.locator("#chart-loss output")).to_have_text(["5.000", "0.7047"])
+    bridge.push_health(frame(12, loss=6.0))
+    expect(seen.page.locator("#frames")).to_have_text("13")
+    expect(seen.page.locator("#state")).to_have_attribute("data-state", "live")
+    over.get_by_role("button", name="Remove").click()
+    expect(over).to_be_hidden()
+    expect(seen.page.locator("#chart-loss output")).to_have_text(["6.000"])
+    assert seen.problems == []
+
+
+def test_a_dropped_run_that_is_damaged_leaves_the_one_that_is_here(visit, bridge, frame):
+    bridge.push_health(frame(0))
+    seen = visit(bridge.local_url)
+    expect(seen.page.locator("#frames")).to_have_text("1")
+    drop(seen.page, "bad.pta", '{"protocol":"pta-run","v":2}\n')
+    expect(seen.page.locator("#other")).to_contain_text("version")
+    expect(seen.page.locator("#frames")).to_have_text("1")
+    expect(seen.page.locator("#state")).to_have_attribute("data-state", "live")
 
 
 @pytest.mark.parametrize(

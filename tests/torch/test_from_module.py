@@ -50,7 +50,7 @@ def test_a_model_that_can_be_traced_and_run_is_known_to_have_run():
 def test_a_tracing_error_that_the_model_swallows_is_still_an_error():
     """A try/except around a branch on a value must not make the trace look right."""
     found = analyze(Branch(), torch.ones(1, 8))
-    assert [b.label for b in found.spec.blocks] == ["x", "a"]
+    assert [b.label for b in found.spec.blocks if b.kind != "group"] == ["x", "a"]
     assert found.strategy == "hooks"
     with pytest.raises(ForwardError, match="control flow"):
         from_module(Branch(), strategy="fx")
@@ -64,7 +64,7 @@ def test_where_the_trace_took_another_branch_the_recorded_pass_is_drawn():
             return self.a(x) if isinstance(x, torch.Tensor) else self.b(x)
 
     found = analyze(Asks(), torch.ones(1, 8))
-    assert [b.label for b in found.spec.blocks] == ["x", "a"]
+    assert [b.label for b in found.spec.blocks if b.kind != "group"] == ["x", "a"]
     assert found.strategy == "hooks"
     assert found.warnings == [
         "torch.fx traces linear b that did not run; the recorded pass is drawn",

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from ptoa_torch._compat import base_of
 from ptoa_torch.functions import function_name, written_by
 from ptoa_torch.graph import GraphBuilder, flatten
 
@@ -105,3 +106,16 @@ def test_metadata_arguments_make_no_edge():
     a, b = torch.ones(1), torch.ones(1)
     assert [slot for slot, _ in builder.op("type_as", (a, b), {}).inputs] == [0]
     assert builder.op("zeros_like", (a,), {}).inputs == []
+
+
+def test_a_view_that_was_not_seen_made_is_still_one_of_its_tensor():
+    """Torch before 2.1 indexes without telling; the view's base tells, also where that was a view itself."""
+    whole = torch.ones(4, 4)
+    given = whole.flatten()
+    builder = GraphBuilder(nn.Identity(), "run", base_of=base_of)
+    value = builder.add_input(given, "x")
+    op = builder.op("relu", (given[:2],), {})
+    builder.finish(op, [torch.ones(2)])
+    assert [made.name for made in builder.graph.ops] == ["getitem", "relu"]
+    assert builder.graph.ops[0].inputs == [(0, value)]
+    assert op.inputs[0][1].op is builder.graph.ops[0]

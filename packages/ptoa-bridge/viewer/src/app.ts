@@ -1,7 +1,7 @@
 /** What the page knows, as signals, and the few ways in which it changes. */
 import { computed, signal } from "@preact/signals";
 import { FormatError, messageOf } from "./formats/errors";
-import { readParts, type FilePart } from "./formats/files";
+import { readFrame, readParts, type FilePart } from "./formats/files";
 import type { HealthFrame, TraceFrame } from "./formats/frames";
 import { decodeLink } from "./formats/link";
 import type { Spec } from "./formats/spec";
@@ -11,6 +11,7 @@ import { firstOpen, openAround } from "./model/view";
 import { Painter } from "./run/painter";
 import { FILE_CAPACITY, LIVE_CAPACITY, RunStore } from "./run/store";
 import { BridgeClient, type BridgeState } from "./source/bridge";
+import { Training, type FrameFinder } from "./training";
 
 /** Where what is shown comes from, and how that stands. */
 export type Source =
@@ -28,16 +29,20 @@ export class App {
   /** Ids of the open groups. */
   readonly open = signal<ReadonlySet<string>>(new Set());
   readonly selected = signal<string | null>(null);
+  /** The block under the pointer on the map. */
+  readonly mapRow = signal<string | null>(null);
   readonly trace = signal<TraceFrame | null>(null);
   readonly store = signal(new RunStore(LIVE_CAPACITY));
   readonly notices = signal<readonly string[]>([]);
   /** Counts paints: what shows numbers of the store reads it and so follows the store at its pace. */
   readonly tick = signal(0);
   readonly frames = computed(() => (this.tick.value, this.store.value.length));
+  private readonly finder = signal<FrameFinder | null>(null);
+  readonly training = new Training(this.store, this.tick, this.finder, () => this.client !== null);
   private client: BridgeClient | null = null;
   /** Counts what was opened, so that a file still being read stops when another takes its place. */
   private opened = 0;
-  private readonly painter = new Painter(() => this.tick.value++);
+  private readonly painter = new Painter(() => this.paint());
 
   /** Follows the bridge that served this page; without a token there is nothing to ask. */
   connect(base: string, token: string | null): void {
@@ -50,6 +55,7 @@ export class App {
       trace: (trace) => (this.trace.value = trace),
       problem: (text) => this.notice(text),
     });
+    this.finder.value = (index) => this.frameOfBridge(index);
     this.client.open();
   }
 
@@ -62,14 +68,36 @@ export class App {
   }
 
   /** Shows a .pta, a run file or a spec, painting while it reads. */
-  async showFile(stream: ReadableStream<Uint8Array>, name: string, kind: "file" | "report" = "file"): Promise<void> {
+  async showFile(file: Blob | Promise<Blob>, name: string, kind: "file" | "report" = "file"): Promise<void> {
     await this.show(kind, plain(name, 80), FILE_CAPACITY, async (isCurrent) => {
-      for await (const batch of readParts(stream, plain(name, 80))) {
-        if (!isCurrent()) return;
-        for (const part of batch) this.takePart(part);
-        await breathe();
-      }
+      const blob = await file;
+      await eachPart(blob, plain(name, 80), (part) => isCurrent() && this.takePart(part));
+      if (isCurrent()) this.finder.value = (index) => frameOfFile(this.store.peek(), blob, index);
     });
+  }
+
+  /** Opens what was dropped: a second run is laid over the one that is here, anything else takes its place. */
+  async takeFile(file: Blob, name: string): Promise<void> {
+    if (this.frames.value > 0 && (await isRun(file))) return this.layOver(file, name);
+    return this.showFile(file, name);
+  }
+
+  /** Reads the curves of a second run to lie over those of the first. */
+  async layOver(file: Blob, name: string): Promise<void> {
+    const other = { name: plain(name, 80), store: new RunStore(FILE_CAPACITY, false) };
+    const { other: shown } = this.training;
+    shown.value = { ...other, state: "reading" };
+    const isCurrent = (): boolean => shown.value?.store === other.store;
+    try {
+      await eachPart(file, other.name, (part) => {
+        if (part.kind === "frame" && isCurrent() && other.store.add(part.frame)) this.painter.request();
+        return isCurrent();
+      });
+      if (isCurrent()) shown.value = { ...other, state: "done" };
+    } catch (error) {
+      if (isCurrent()) shown.value = { ...other, state: "failed", problem: plain(messageOf(error), 400) };
+    }
+    this.painter.request();
   }
 
   select(id: string | null): void {
@@ -110,6 +138,8 @@ export class App {
     this.selected.value = null;
     this.trace.value = null;
     this.notices.value = [];
+    this.finder.value = null;
+    this.training.reset();
     this.store.value = new RunStore(capacity);
     this.painter.request();
   }
@@ -120,6 +150,7 @@ export class App {
 
   private takeModel(spec: Spec, isNew: boolean): void {
     if (isNew) {
+      this.training.reset();
       this.store.value = new RunStore(LIVE_CAPACITY);
       this.trace.value = null;
       this.painter.request();
@@ -139,13 +170,33 @@ export class App {
     if (this.store.value.add(frame)) this.painter.request();
   }
 
-  private takePart(part: FilePart): void {
+  /** Always true, so that reading goes on. */
+  private takePart(part: FilePart): true {
     switch (part.kind) {
-      case "model": return this.setModel(part.spec);
-      case "trace": return void (this.trace.value = part.trace);
-      case "frame": return this.takeFrame(part.frame);
-      case "warning": return this.notice(part.text);
+      case "model": this.setModel(part.spec); break;
+      case "trace": this.trace.value = part.trace; break;
+      case "frame": if (this.store.value.add(part.frame, part.place)) this.painter.request(); break;
+      case "warning": this.notice(part.text);
     }
+    return true;
+  }
+
+  private paint(): void {
+    if (this.training.paused.value) return;
+    this.store.value.settle();
+    this.training.other.value?.store.settle();
+    this.tick.value++;
+  }
+
+  /** Goes on painting after a pause. */
+  resume(): void {
+    this.training.follow();
+    this.painter.request();
+  }
+
+  private async frameOfBridge(index: number): Promise<HealthFrame | null> {
+    const step = this.store.peek().steps[index];
+    return step === undefined || !this.client ? null : this.client.frameAt(step);
   }
 
   private notice(text: string): void {
@@ -154,5 +205,23 @@ export class App {
   }
 }
 
-/** Lets the browser paint and answer input before work goes on. */
-const breathe = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
+const frameOfFile: (store: RunStore, file: Blob, index: number) => Promise<HealthFrame | null> = async (store, file, index) => {
+  const place = store.placeOf(index);
+  return place ? readFrame(file, place) : null;
+};
+
+const WORK_MS = 12;
+
+/** Reads a file part by part until `take` says no, and lets the browser paint and answer input in between. */
+async function eachPart(file: Blob, name: string, take: (part: FilePart) => boolean): Promise<void> {
+  let rested = performance.now();
+  for await (const parts of readParts(file, name)) {
+    for (const part of parts) if (!take(part)) return;
+    if (performance.now() - rested < WORK_MS) continue;
+    await new Promise((resolve) => setTimeout(resolve));
+    rested = performance.now();
+  }
+}
+
+/** Whether a file says of itself that it is a run; what is wrong with it is said when it is read. */
+const isRun = async (file: Blob): Promise<boolean> => /^\s*\{[^]{0,200}"protocol"\s*:\s*"pta-run"/.test(await file.slice(0, 4096).text());

@@ -1,6 +1,6 @@
 /** What the shared vectors cannot hold: sizes, depths, and files that arrive in pieces. */
 import { describe, expect, it } from "vitest";
-import { readParts, type FilePart } from "../src/formats/files";
+import { readFrame, readParts, type FilePart } from "../src/formats/files";
 import { parseJson } from "../src/formats/json";
 import { checkSpec } from "../src/formats/spec";
 import { gpt } from "./models";
@@ -13,15 +13,8 @@ const run = (frames: number): string =>
   ].join("\n");
 
 async function read(text: string, piece = 1 << 16): Promise<FilePart[]> {
-  const bytes = new TextEncoder().encode(text);
-  const stream = new ReadableStream<Uint8Array>({
-    start(controller) {
-      for (let at = 0; at < bytes.length; at += piece) controller.enqueue(bytes.slice(at, at + piece));
-      controller.close();
-    },
-  });
   const parts: FilePart[] = [];
-  for await (const batch of readParts(stream, "run.pta")) parts.push(...batch);
+  for await (const batch of readParts(new Blob([text]), "run.pta", piece)) parts.push(...batch);
   return parts;
 }
 
@@ -30,6 +23,13 @@ const steps = (parts: FilePart[]): number[] => parts.flatMap((part) => (part.kin
 describe("a run file", () => {
   it.each([1, 3, 1000, 1 << 20])("reads the same in pieces of %i bytes", async (piece) => {
     expect(steps(await read(run(5), piece))).toEqual([0, 1, 2, 3, 4]);
+  });
+
+  it("says where each frame's line stands, so that it can be read again whole", async () => {
+    const file = new Blob([run(3)]);
+    const parts = await read(run(3), 50);
+    const frames = await Promise.all(parts.flatMap((part) => (part.kind === "frame" ? [readFrame(file, part.place)] : [])));
+    expect(frames.map((frame) => [frame!.step, frame!.blocks[0]!.id])).toEqual([[0, "é"], [1, "é"], [2, "é"]]);
   });
 
   it("cut at any byte of its last frame reads up to the frame before, with a warning", async () => {

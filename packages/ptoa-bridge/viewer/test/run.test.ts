@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { BlockHealth, HealthFrame } from "../src/formats/frames";
-import { byStep, chartValues, envelope } from "../src/run/lines";
+import { chartValues, envelope, overlaid, smoothed } from "../src/run/lines";
 import { MEASURES } from "../src/run/measures";
 import { bytes, number, tick, written } from "../src/run/numbers";
 import { Series } from "../src/run/series";
@@ -12,15 +12,48 @@ const measure = (key: string): number => MEASURES.findIndex((one) => one.key ===
 function storeOf(frames: HealthFrame[], capacity = 100): RunStore {
   const store = new RunStore(capacity);
   for (const one of frames) store.add(one);
+  store.settle();
   return store;
 }
 
 describe("the store", () => {
-  it("takes a frame that comes twice once, and keeps the order of sending", () => {
+  it("takes a frame that comes twice once", () => {
     const store = storeOf([frame(0), frame(10)]);
     expect(store.add(frame(0))).toBe(false);
-    expect(store.add(frame(5))).toBe(true);
-    expect(store.steps).toEqual([0, 10, 5]);
+    expect(store.steps).toEqual([0, 10]);
+  });
+
+  it("puts frames that came out of order in the order of their steps, with all their numbers", () => {
+    const store = storeOf([frame(0), frame(10, { loss: null, nonFinite: { loss: "nan" } }), frame(5, { lr: 5, blocks: [{ id: "l0", weightNorm: 5 }] })]);
+    expect(store.steps).toEqual([0, 5, 10]);
+    expect([0, 1, 2].map((i) => store.curves.lr.at(i))).toEqual([NaN, 5, NaN]);
+    expect([0, 1, 2].map((i) => store.curves.loss.markAt(i))).toEqual(["", "", "nan"]);
+    expect(store.blocks.get("l0")![measure("weightNorm")]!.at(1)).toBe(5);
+    expect([-1, 0, 4, 5, 99].map((step) => store.indexAt(step))).toEqual([0, 0, 0, 1, 2]);
+  });
+
+  it("counts the time of a continued run on", () => {
+    expect(storeOf([frame(0), frame(10, { t: 100 }), frame(20, { t: 7, attempt: 2 }), frame(30, { t: 9, attempt: 2 })]).times).toEqual([0, 100, 107, 109]);
+  });
+
+  it("reads the parts of a step's time", () => {
+    const store = storeOf([frame(0, { timing: { data: 1, optim: 4 } })]);
+    expect([store.curves.data.at(0), store.curves.forward.at(0), store.curves.optim.at(0)]).toEqual([1, NaN, 4]);
+  });
+
+  it.each(Array.from({ length: 60 }, (_, seed) => seed))("keeps the frames that the formats say stand, in any order of lines (%i)", (seed) => {
+    let state = seed + 1;
+    const random = (below: number): number => (state = (state * 48271) % 2147483647) % below;
+    const frames = Array.from({ length: 30 }, (_, i) => frame(random(12), { t: i, attempt: 1 + random(4) }));
+    const firsts = new Map<number, number>();
+    for (const { attempt, step } of frames) if (!firsts.has(attempt!)) firsts.set(attempt!, step);
+    const stands = (one: HealthFrame): boolean => [...firsts].every(([attempt, first]) => attempt <= one.attempt! || one.step < first);
+    const wanted = frames.filter(stands).map(({ step, t }) => `${step} ${t}`).sort();
+    const store = storeOf(frames);
+    const found = store.steps.map((step, i) => `${step} ${store.curves.loss.at(i) === Math.fround(1 / (step + 1)) ? "ok" : "wrong"}`);
+    expect(found.sort()).toEqual(frames.filter(stands).map(({ step }) => `${step} ok`).sort());
+    expect(store.length + store.superseded).toBe(frames.length);
+    expect(wanted.length).toBe(store.length);
   });
 
   it("keeps two frames of one step that were measured at different times", () => {
@@ -84,16 +117,25 @@ describe("measures", () => {
 });
 
 describe("lines", () => {
-  it("sort by step only where a run goes back", () => {
-    expect(byStep([0, 1, 1, 2])).toBeNull();
-    expect(byStep([0, 10, 5])).toEqual([0, 2, 1]);
-  });
-
-  it("give a chart null where there is no number", () => {
+  it("give a chart null where there is no number, or none that a logarithm has", () => {
     const series = new Series();
     series.set(0, 1);
-    series.set(2, 3);
-    expect(chartValues(series, 3, [0, 2, 1])).toEqual([1, 3, null]);
+    series.set(2, -3);
+    expect(chartValues(series, 3, false)).toEqual([1, null, -3]);
+    expect(chartValues(series, 3, true)).toEqual([1, null, null]);
+  });
+
+  it("smooth without a start at zero and without filling gaps", () => {
+    expect(smoothed([4, 4, null, 4], 0.9).map((value) => value && Math.round(value * 1e9) / 1e9)).toEqual([4, 4, null, 4]);
+    const [, second] = smoothed([0, 1], 0.5);
+    expect(second).toBeCloseTo(2 / 3);
+  });
+
+  it("of two runs share one axis, on which each goes on over the places of the other", () => {
+    const { axis, spread } = overlaid<number>([0, 10, 10, 20], [5, 10, 30]);
+    expect(axis).toEqual([0, 5, 10, 10, 20, 30]);
+    expect(spread([1, 2, 3, 4], 0)).toEqual([1, undefined, 2, 3, 4, undefined]);
+    expect(spread([7, 8, 9], 1)).toEqual([undefined, 7, 8, undefined, undefined, 9]);
   });
 
   it("keep the peak and the mark of every stretch", () => {

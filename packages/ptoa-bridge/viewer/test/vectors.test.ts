@@ -23,7 +23,7 @@ const bytesOf = (input: JsonObject): Uint8Array<ArrayBuffer> =>
 
 async function fileParts(input: JsonObject): Promise<FilePart[]> {
   const parts: FilePart[] = [];
-  for await (const batch of readParts(new Blob([bytesOf(input)]).stream(), "the file")) parts.push(...batch);
+  for await (const batch of readParts(new Blob([bytesOf(input)]), "the file")) parts.push(...batch);
   return parts;
 }
 

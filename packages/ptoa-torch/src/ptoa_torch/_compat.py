@@ -10,6 +10,7 @@ import contextlib
 import gc
 import importlib
 import sys
+import warnings
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .census import Census
 
 __all__ = [
+    "base_of",
     "compiled_parts",
     "compiled_wrappers",
     "compiler_loaded",
@@ -45,6 +47,7 @@ __all__ = [
     "never_compiled",
     "no_autocast",
     "no_autocast_cache",
+    "no_warnings",
     "norm_classes",
     "set_compiler",
     "set_version",
@@ -156,6 +159,14 @@ def faking(tensors: Iterable[Any]) -> AbstractContextManager[Any]:
     return contextlib.nullcontext() if fake is None else fake.fake_mode
 
 
+def base_of(tensor: Any) -> Tensor | None:
+    """The tensor that a view is a view of; None for anything else, and where torch does not say."""
+    try:
+        return tensor._base if tensor._is_view() else None
+    except RuntimeError:
+        return None
+
+
 def unwrapped(tensor: Any) -> Any:
     """The tensor inside the wrappers of ``torch.func`` (vmap, grad, jvp); itself where there are none."""
     functorch: Any = torch._C._functorch
@@ -259,6 +270,14 @@ def _no_compiler(callback: object) -> None:
 # on when it is given back; None says that it was not looking. It is torch's own function, without a
 # Python frame that the compiler would look at, and is called by functions that are `never_compiled`.
 set_compiler: Callable[[Any], Any] = getattr(_eval_frame, "set_eval_frame", _no_compiler)
+
+
+@contextlib.contextmanager
+def no_warnings() -> Iterator[None]:
+    """A context in which a pass of our own repeats none of the warnings that the model's own passes give."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextlib.contextmanager

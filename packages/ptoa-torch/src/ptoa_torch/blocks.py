@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ptoa_core.spec import Block, BlockParams, ModelSpec, Origin
 
-from ._compat import is_uninitialized
+from .facts import ParameterCount, mark_repeats, tell_unused, unused_by_path, work_of
 from .functions import NORMS
 from .graph import Call, Graph, Value
 from .matchers import activation_role
@@ -48,6 +48,7 @@ _DRAWN = frozenset(
         "mlp",
     }
 )
+_LOOKUPS = frozenset({"index_select", "embedding", "getitem", "gather", "take"})
 # Kinds whose parameters are their own weights, not a stream that flows in.
 _WEIGHTED = frozenset({"linear", "embedding", "norm", "leaf", "activation", "attention", "posenc", "mlp"})
 # Of these, one operand alone is the stream.
@@ -188,8 +189,10 @@ class _Drawer:
         return unit
 
     def _is_start(self, unit: Unit | None) -> bool:
-        """Whether a unit is a bare parameter that nothing has made a block of yet."""
-        return unit is not None and self._starts.get(next(iter(unit.parameters), 0)) is unit
+        """Whether a unit is a bare parameter that no block reads as a stream yet."""
+        if unit is None or id(unit) in self._opened:
+            return False
+        return self._starts.get(next(iter(unit.parameters), 0)) is unit
 
     # ── the walk ──────────────────────────────────────────────────────────────
 
@@ -201,7 +204,7 @@ class _Drawer:
                 self._read(unit, node)
             elif not (node.live or node.learned):
                 unit = None
-            elif node.kind in _DRAWN:
+            elif node.kind in _DRAWN and (node.live or node.call is not None or node.kind != "leaf"):
                 unit = self._node_unit(node)
                 self._read(unit, node)
             else:
@@ -216,7 +219,7 @@ class _Drawer:
         weighted = node.kind in _WEIGHTED or node.region is not None
         streams = [value for _, value in node.reads if self._flows(value)]
         for _, value in node.reads:
-            if value.op is None and value.source == "param" and weighted:
+            if weighted and value.op is None and value.source == "param" and self._is_own(node, value):
                 continue
             computed = bool(streams) and not self._flows(value)
             if computed and (
@@ -224,6 +227,12 @@ class _Drawer:
             ):
                 continue  # a weight or bias that was computed from parameters
             self._connect(unit, self.carrier(value))
+
+    def _is_own(self, node: Node, value: Value) -> bool:
+        """Whether a parameter is a node's own weight, and not what it is computed from."""
+        if node.live or node.region is not None or node.call is None:
+            return True
+        return any(parameter is value.tensor for parameter in _parameters(node.call.module))
 
     def _flows(self, value: Value) -> bool:
         """Whether a value depends on the model's input."""
@@ -234,7 +243,7 @@ class _Drawer:
         """Add an edge, once."""
         if source is None or source is unit or source in unit.inputs:
             return
-        if self._is_start(source) and id(source) not in self._opened:
+        if self._is_start(source):
             self._opened.add(id(source))
             self.units.append(source)
         unit.inputs.append(source)
@@ -249,7 +258,7 @@ class _Drawer:
             returned = next((v for v in node.call.outputs if self.nodes.maker(v) is node), None)
             unit.value = returned or unit.value
         own = (*parameter_reads(node), *(node.views if node.kind in _WEIGHTED else ()))
-        unit.parameters.update([(id(v.tensor), v.tensor) for v in own])
+        unit.parameters.update([(id(v.tensor), v.tensor) for v in own if self._is_own(node, v)])
         self.units.append(unit)
         return unit
 
@@ -261,7 +270,8 @@ class _Drawer:
             label = str(params.extra.get("type") or label)
         unit = self._new(kind, node, label, params)
         if kind == "embedding" and self._reads_positions(node):
-            unit.kind, unit.params = "posenc", BlockParams(variant="learned", maxLen=params.vocab, d=params.d)
+            unit.kind = "posenc"
+            unit.params = BlockParams(variant=self._table_variant(node), maxLen=params.vocab, d=params.d)
             unit.table = _weight_value(node)
         return unit
 
@@ -300,6 +310,12 @@ class _Drawer:
         self.units.append(unit)
         return unit
 
+    def carriers(self, drawn: set[int]) -> dict[int, int]:
+        """Identity of each value to that of the drawn unit that carries it."""
+        return {
+            key: id(unit) for key, unit in self._carried.items() if unit is not None and id(unit) in drawn
+        }
+
     # ── nodes that are drawn only when they join streams ──────────────────────
 
     def _pass(self, node: Node) -> Unit | None:
@@ -316,6 +332,8 @@ class _Drawer:
             if placed is not None:
                 return placed
         if not streams:
+            for _, other in starts[1:]:
+                starts[0][1].parameters.update(other.parameters)
             return starts[0][1] if starts else None
         if starts and node.name not in (
             "cat",
@@ -329,7 +347,7 @@ class _Drawer:
             if len(streams) == 1:
                 return self._with_parameters(node, streams[0][1], [unit for _, unit in starts])
         elif len(carriers) == 1:
-            return carriers[0][1]
+            return self._fixed_table(node, carriers[0][1]) or carriers[0][1]
         return self._join(node, [unit for _, unit in carriers])
 
     def _join(self, node: Node, sources: list[Unit]) -> Unit:
@@ -370,17 +388,41 @@ class _Drawer:
 
     # ── positions ─────────────────────────────────────────────────────────────
 
+    def name_tables(self) -> None:
+        """Make tables that only attention with relative positions reads blocks of positions."""
+        readers: dict[int, list[Unit]] = {}
+        for unit in self.units:
+            for source in unit.inputs:
+                readers.setdefault(id(source), []).append(unit)
+        for unit in self.units:
+            if unit.kind not in ("norm", "embedding") or any(n.live for n in unit.nodes):
+                continue
+            read_by = readers.get(id(unit), [])
+            if read_by and all(r.params.extra.get("positions") == "relative" for r in read_by):
+                shape = unit.value.shape if unit.value is not None else None
+                for source in unit.inputs:
+                    unit.parameters.update(source.parameters)
+                unit.kind, unit.inputs = "posenc", []
+                unit.params = BlockParams(
+                    variant="learned", d=unit.params.d or (shape[-1] if shape else None)
+                )
+                unit.params.maxLen = shape[-2] if shape and len(shape) > 1 else None
+                unit.params.extra["positions"] = "relative"
+
     def _reads_positions(self, node: Node) -> bool:
         """Whether an embedding is looked up at positions and not at tokens."""
-        index = next((v for slot, v in node.reads if slot in (0, "input")), None) or (
-            node.reads[0][1] if node.reads else None
-        )
+        index = _looked_up(node)
         if index is None or self._is_plain_input(index):
             return index is not None and "position" in (self._plain_input_name(index) or "")
         counted = _counts_up(index.tensor)
         if counted is None:
             return "pos" in node.path.lower() or node.path.rpartition(".")[2] == "wpe"
         return counted
+
+    def _table_variant(self, node: Node) -> str:
+        """Whether an embedding's table was learned or made of sines."""
+        weight = _weight_value(node)
+        return "sinusoidal" if weight is not None and _is_sinusoidal(weight.tensor) else "learned"
 
     def _plain_input_name(self, value: Value) -> str | None:
         """The name of the input that a value is, seen through rearrangements."""
@@ -449,6 +491,18 @@ class _Drawer:
         self._connect(unit, stream)
         return unit
 
+    def _fixed_table(self, node: Node, index: Unit) -> Unit | None:
+        """The block of a fixed table that is looked up at positions counted from the input."""
+        table = node.reads[0][1]
+        if node.name not in _LOOKUPS or len(node.reads) < 2 or self.carrier(table) is not None:
+            return None
+        if not table.shape or len(table.shape) < 2 or not _is_sinusoidal(table.tensor):
+            return None
+        params = BlockParams(variant="sinusoidal", maxLen=table.shape[-2], d=table.shape[-1])
+        unit = self._new("posenc", node, node.scope.path or "positions", params)
+        self._connect(unit, index)
+        return unit
+
     def _longest_table(self, value: Value) -> tuple[int, ...] | None:
         """The shape of the buffer that a table was cut from."""
         seen = 0
@@ -513,8 +567,8 @@ def _loss(node: Node) -> tuple[str, BlockParams]:
     return "loss", BlockParams(extra={"type": node.name})
 
 
-def _attention(_node: Node) -> tuple[str, BlockParams]:
-    return "attention", BlockParams()
+def _attention(node: Node) -> tuple[str, BlockParams]:
+    return "attention", BlockParams(**{**node.params.__dict__, "extra": dict(node.params.extra)})
 
 
 _FUNCTIONS = {
@@ -529,6 +583,14 @@ def _function_label(node: Node) -> str:
     if node.kind in ("linear", "embedding") and weight is not None and weight.name:
         return weight.name.removesuffix(".weight")
     return node.name
+
+
+def _looked_up(node: Node) -> Value | None:
+    """The indices that an embedding looks up, also where its module makes them."""
+    for op in node.ops:
+        if op.name == "embedding":
+            return next((v for slot, v in op.inputs if slot in (0, "input")), None)
+    return next((v for slot, v in node.reads if slot in (0, "input")), None)
 
 
 def _weight_value(node: Node) -> Value | None:
@@ -602,7 +664,7 @@ def _live_units(units: list[Unit], outputs: list[Unit]) -> list[Unit]:
 
 
 def _sorted_units(units: list[Unit]) -> list[Unit]:
-    """Units in topological order, the earlier ready first; a circle is opened at its latest edge."""
+    """Units in topological order, the earlier ready first; a circle is opened before its earliest unit."""
     waiting = {id(unit): sum(1 for _ in unit.inputs) for unit in units}
     readers: dict[int, list[Unit]] = {}
     for unit in units:
@@ -611,10 +673,18 @@ def _sorted_units(units: list[Unit]) -> list[Unit]:
     heap = [(unit.order, place, unit) for place, unit in enumerate(units) if not unit.inputs]
     heapq.heapify(heap)
     done: list[Unit] = []
+    placed: set[int] = set()
     count = len(units)
-    while heap:
+    while len(done) < len(units):
+        if not heap:
+            stuck = min((u for u in units if id(u) not in placed), key=lambda u: u.order)
+            stuck.inputs = [source for source in stuck.inputs if id(source) in placed]
+            heap.append((stuck.order, count, stuck))
         unit = heapq.heappop(heap)[2]
+        if id(unit) in placed:
+            continue
         done.append(unit)
+        placed.add(id(unit))
         for reader in readers.get(id(unit), ()):
             waiting[id(reader)] -= 1
             if waiting[id(reader)] == 0:
@@ -679,8 +749,8 @@ def _end_linears(outputs: list[Unit]) -> set[int]:
     return ends
 
 
-def _containers(units: list[Unit]) -> tuple[list[Block], dict[int, str]]:
-    """The groups around the units, outer before inner, and the id for each call."""
+def _containers(units: list[Unit]) -> tuple[list[Block], dict[int, str], dict[str, Call]]:
+    """The groups around the units, outer before inner; the id for each call, and the call for each id."""
     needed: dict[int, Call] = {}
     for unit in units:
         call: Call | None = unit.scope
@@ -695,26 +765,26 @@ def _containers(units: list[Unit]) -> tuple[list[Block], dict[int, str]]:
         label = f"{call.path} ({type(call.module).__name__})"
         parent = ids.get(call.parent.index) if call.parent is not None else None
         blocks.append(Block(ids[index], "group", label=label, group=parent))
-    return blocks, ids
+    return blocks, ids, {ids[index]: call for index, call in needed.items()}
 
 
-def _finish_params(unit: Unit, graph: Graph, counts: dict[int, int], counted: set[int]) -> BlockParams:
+def _finish_params(unit: Unit, graph: Graph, counts: dict[int, int], counted: ParameterCount) -> BlockParams:
     """The params of a block with what every block says of itself."""
     params, extra = unit.params, unit.params.extra
     tied = extra.pop("_tied", None)
     if tied is not None:
         params.tiedTo = tied.id
-    if unit.kind not in ("tokens", "input") and counts.get(id(unit.module), 0) > 1:
-        extra["calls"] = counts[id(unit.module)]
+    home = unit.module if unit.module is not None or unit.region is None else unit.scope.module
+    if unit.kind not in ("tokens", "input") and home is not graph.model and counts.get(id(home), 0) > 1:
+        extra["calls"] = counts[id(home)]
     if unit.value is not None and unit.value.shape is not None:
         extra["shape"] = list(unit.value.shape)
         if unit.value.dtype:
             extra["dtype"] = unit.value.dtype
     if unit.parameters:
-        own = [p for key, p in unit.parameters.items() if key not in counted and not is_uninitialized(p)]
-        counted.update(unit.parameters)
-        extra["paramCount"] = sum(int(p.numel()) for p in own)
-    extra["known"] = graph.known
+        extra["paramCount"], shared = counted.count(unit.id, unit.parameters)
+        if shared is not None and tied is None:
+            extra["sharedWith"] = shared
     return params
 
 
@@ -731,6 +801,7 @@ def draw(graph: Graph, name: str, source: str) -> Drawing:
     """
     drawer = _Drawer(graph)
     drawer.walk()
+    drawer.name_tables()
     outputs = [unit for value in graph.outputs if (unit := drawer.carrier(value)) is not None]
     outputs = list(dict.fromkeys(outputs))
     if not outputs and drawer.units:
@@ -746,20 +817,22 @@ def draw(graph: Graph, name: str, source: str) -> Drawing:
     ]
     _mark_tokens(drawer)
     _mark_unembed(kept, outputs)
-    return _assemble(graph, _sorted_units(kept), outputs, name, source, dropped)
+    return _assemble(drawer, _sorted_units(kept), outputs, name, source, dropped)
 
 
 def _assemble(
-    graph: Graph, units: list[Unit], outputs: list[Unit], name: str, source: str, dropped: list[str]
+    drawer: _Drawer, units: list[Unit], outputs: list[Unit], name: str, source: str, dropped: list[str]
 ) -> Drawing:
     """Number the units and write them down as blocks."""
-    blocks, groups = _containers(units)
+    graph = drawer.graph
+    blocks, groups, calls = _containers(units)
     numbers: dict[str, int] = {"g": len(blocks)}
     for unit in units:
         letter = _LETTERS.get(unit.kind, "g")
         unit.id = f"{letter}{numbers.get(letter, 0)}"
         numbers[letter] = numbers.get(letter, 0) + 1
-    counts, counted = graph.calls_of(), set[int]()
+    counts, counted = graph.calls_of(), ParameterCount()
+    work = _work(drawer, units)
     first: dict[int, str] = {}
     bindings: dict[str, str] = {}
     for unit in units:
@@ -768,16 +841,48 @@ def _assemble(
             shared = first.setdefault(id(unit.module), unit.id)
             if shared != unit.id:
                 params.extra["sharedWith"] = shared
+        if work.get(id(unit)):
+            params.extra["flops"] = work[id(unit)]
+        params.extra["known"] = graph.known
         if unit.modules:
             bindings[unit.id] = unit.modules[0]
         inputs = [source.id for source in unit.inputs if source.id]
         blocks.append(
             Block(unit.id, unit.kind, params, inputs, unit.label or None, groups.get(unit.scope.index))
         )
+    mark_repeats(blocks, {block: id(call.module) for block, call in calls.items()})
+    _place_unused(graph, blocks, calls, counted)
     end = _main_output(outputs, units)
     spec = ModelSpec(name, blocks, end, Origin("torch", source), bindings=bindings)
     values = {unit.id: unit.value for unit in units if unit.value is not None}
     return Drawing(spec, values, {unit.id: unit for unit in units}, dropped)
+
+
+def _work(drawer: _Drawer, units: list[Unit]) -> dict[int, int | None]:
+    """Operations of the recorded pass by unit; nothing for a pass that did not run."""
+    if drawer.graph.known != "run":
+        return {}
+    drawn = {id(unit) for unit in units}
+    owners = {node.index: id(unit) for unit in units for node in unit.nodes}
+    return work_of(drawer.nodes, owners, drawer.carriers(drawn))
+
+
+def _place_unused(graph: Graph, blocks: list[Block], calls: dict[str, Call], counted: ParameterCount) -> None:
+    """Count what no block holds with the innermost container around it, or with one for the model."""
+    if not graph.outputs:  # the pass ended early: what did not run may well be used
+        return
+    by_path = {call.path: block for block, call in reversed(calls.items())}
+    unused = unused_by_path(graph.model, counted, by_path)
+    if "" in unused:
+        outer = Block(f"g{sum(1 for block in blocks if block.kind == 'group')}", "group")
+        outer.label = type(graph.model).__name__
+        for block in blocks:
+            block.group = block.group or outer.id
+        blocks.insert(0, outer)
+        by_path[""] = outer.id
+    holders = {block.id: block for block in blocks}
+    for path, rest in unused.items():
+        tell_unused(holders[by_path[path]].params.extra, rest)
 
 
 def _main_output(outputs: list[Unit], units: list[Unit]) -> str:

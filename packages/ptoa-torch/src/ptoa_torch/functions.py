@@ -128,6 +128,7 @@ LEAF_FUNCTIONS = words(
     adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
     adaptive_max_pool3d lp_pool1d lp_pool2d interpolate upsample grid_sample fft_rfft fft_irfft
     fft_fft fft_ifft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 stft istft lstm gru rnn_tanh rnn_relu
+    fft_fftn fft_ifftn fft_rfftn fft_irfftn
     lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell quantized_lstm quantized_gru bilinear embedding_bag cdist
     """
 )

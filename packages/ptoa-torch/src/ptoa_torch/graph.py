@@ -188,6 +188,7 @@ class GraphBuilder:
         holds: Whether to hold on to a tensor, given what made it; all are held by default. The
             others are forgotten when they are freed.
         unwrap: The tensor inside a wrapper that transformations put around it.
+        base_of: The tensor that another is a view of; torch before 2.1 indexes without telling.
     """
 
     def __init__(
@@ -198,12 +199,15 @@ class GraphBuilder:
         describe: Callable[[Any], tuple[tuple[int, ...] | None, str | None]] | None = None,
         holds: Callable[[Any, Op | None], bool] | None = None,
         unwrap: Callable[[Any], Any] | None = None,
+        base_of: Callable[[Any], Any] | None = None,
     ) -> None:
         """Start with the model itself as the outermost call."""
         self.leaf = leaf
         self._describe = describe or describe_tensor
         self._holds = holds
         self._unwrap = unwrap
+        self._base_of = base_of
+        self._bases: dict[int, Any] = {}
         self._values: dict[int, Value] = {}
         self._held: list[Any] = []
         self._written: dict[int, Value] = {}
@@ -224,10 +228,19 @@ class GraphBuilder:
         """
         self._named.setdefault(id(tensor), (source, name, tensor if stands_for is None else stands_for))
         self._held.append(tensor)
+        self._name_base(tensor)
+
+    def _name_base(self, tensor: Any) -> None:
+        """Remember what a tensor that was there before is itself a view of: so are views of it."""
+        base = None if self._base_of is None else self._base_of(tensor)
+        if base is not None:
+            self._bases.setdefault(id(base), tensor)
+            self._held.append(base)
 
     def add_input(self, tensor: Any, name: str) -> Value:
         """Register one of the model's inputs."""
         value = self._new(tensor, source="input", name=name)
+        self._name_base(tensor)
         self.graph.inputs.append(value)
         return value
 
@@ -253,16 +266,29 @@ class GraphBuilder:
 
     def known(self, tensor: Any) -> bool:
         """Whether the pass has seen this tensor made or handed in."""
-        return id(tensor) in self._values or id(tensor) in self._named
+        return id(tensor) in self._named or self._find(tensor) is not None
+
+    def _find(self, tensor: Any) -> Value | None:
+        """The value of a tensor that was seen, itself, inside a wrapper, or as what it is a view of."""
+        value = self._values.get(id(tensor))
+        if value is not None or id(tensor) in self._named:
+            return value
+        inner = tensor if self._unwrap is None else self._unwrap(tensor)
+        if inner is not tensor and self.known(inner):
+            self._values[id(tensor)] = value = self.value_of(inner)
+            self._held.append(tensor)
+            return value
+        base = None if self._base_of is None else self._base_of(tensor)
+        base = self._bases.get(id(base), base)
+        if base is not None and self.known(base):
+            op = Op(-1, "getitem", self.current, [(0, self.value_of(base))])
+            self.finish(op, [tensor])
+            return op.outputs[0]
+        return None
 
     def value_of(self, tensor: Any, storage: int | None = None) -> Value:
         """The latest value of a tensor; what nothing produced is a parameter, buffer or constant."""
-        value = self._values.get(id(tensor))
-        if value is None and self._unwrap is not None:
-            inner = self._unwrap(tensor)
-            if inner is not tensor and self.known(inner):
-                value = self._values[id(tensor)] = self.value_of(inner)
-                self._held.append(tensor)
+        value = self._find(tensor)
         if value is None:
             source, name, real = self._named.get(id(tensor), ("const", "", tensor))
             value = self._values[id(tensor)] = self._new(real, source=source, name=name)

@@ -27,7 +27,7 @@ from . import _compat
 from .census import Census, census
 from .functions import HANDED_OUT, QUIET, SDPA, SOFTMAX, Written, function_name, may_write, written_by
 from .graph import Call, Graph, GraphBuilder, Op, flatten
-from .modes import StateGuard, evaluating, untouched
+from .modes import StateGuard, evaluating, surely, untouched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +104,9 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, model: nn.Module, guard: StateGuard, keep: bool) -> None:
         super().__init__()
         holds = None if keep else self._holds
-        self.builder = GraphBuilder(model, "run", holds=holds, unwrap=_compat.unwrapped)
+        self.builder = GraphBuilder(
+            model, "run", holds=holds, unwrap=_compat.unwrapped, base_of=_compat.base_of
+        )
         self._keep = keep
         self._bytes = 0
         self._pins: list[object] = []
@@ -311,6 +313,12 @@ def _shadow_all(parts: Census, recorder: _Recorder) -> None:
         module.__dict__["forward"] = recorder.shadow(module, path)
 
 
+def _unshadow(parts: Census) -> None:
+    """Take the recording forwards away; one of the model's own comes back with its other attributes."""
+    for _, module in parts.modules[1:]:
+        module.__dict__.pop("forward", None)
+
+
 def _name_sources(parts: Census, builder: GraphBuilder) -> None:
     """Tell the builder the names of parameters and buffers."""
     for name, parameter in parts.parameters:
@@ -363,12 +371,12 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Censu
                 evaluating(model, parts),
                 _compat.eager(module for _, module in parts.modules),
                 _compat.faking(tensors),
+                _compat.no_warnings(),
                 _deep_calls(parts.depth),
             ):
                 return _run(model, inputs, recorder)
         finally:
-            for _, module in parts.modules[1:]:
-                module.__dict__.pop("forward", None)
+            surely(lambda: _unshadow(parts))
 
 
 def _fed(model: nn.Module, inputs: Inputs, builder: GraphBuilder) -> tuple[list[Any], dict[str, Any]]:

@@ -28,6 +28,7 @@ __all__ = [
     "activation_of",
     "activation_role",
     "attention_by_attributes",
+    "causal_of",
     "classify_module",
     "heads_of",
     "is_mlp_name",
@@ -112,6 +113,21 @@ def heads_of(module: nn.Module) -> int | None:
 def kv_heads_of(module: nn.Module) -> int | None:
     """The number of key and value heads that a module or its config says it has."""
     return _configured(module, *_KV_HEADS)
+
+
+def causal_of(module: nn.Module) -> bool | None:
+    """Whether an attention module says that it hides the future; None where it says nothing.
+
+    Its own ``is_causal`` counts; else a model whose config is that of no decoder hides nothing.
+    """
+    for flag in ("is_causal", "causal"):
+        told = getattr(module, flag, None)
+        if isinstance(told, bool):
+            return told
+    for holder in (module, getattr(module, "config", None)):
+        if getattr(holder, "is_decoder", None) is False:
+            return False
+    return None
 
 
 # ── activations ──────────────────────────────────────────────────────────────
@@ -385,14 +401,16 @@ def attention_by_attributes(module: nn.Module) -> Role | None:
     if not any(map(_PROJECTION.search, module._modules.keys())):
         return None
     heads = heads_of(module)
-    projections = [params for name, params in _linears(module) if _PROJECTION.search(name)]
-    if heads is None or not projections or heads < 1:
+    named = [(name, params) for name, params in _linears(module) if _PROJECTION.search(name)]
+    if heads is None or not named or heads < 1:
         return None
+    # A model's config counts heads for all of its layers: a lone input projection is no sign of attention.
+    if _number(module, *_HEADS) is None and all("in_proj" in name for name, _ in named):
+        return None
+    projections = [params for _, params in named]
     params = BlockParams(d=projections[0].in_, heads=heads, bias=projections[0].bias)
-    causal = getattr(module, "is_causal", None)
-    if isinstance(causal, bool):
-        params.causal = causal
-    elif re.search(r"causal|masked", type(module).__name__, re.IGNORECASE):
+    params.causal = causal_of(module)
+    if params.causal is None and re.search(r"causal|masked", type(module).__name__, re.IGNORECASE):
         params.causal = True
     kv_heads = kv_heads_of(module)
     if kv_heads is not None and kv_heads != heads:

@@ -29,7 +29,7 @@ from .graph import flatten
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["StateGuard", "evaluating", "untouched"]
+__all__ = ["StateGuard", "evaluating", "surely", "untouched"]
 
 _SMALL_BUFFER = 65_536
 _MAX_CONTAINERS = 200_000
@@ -69,9 +69,27 @@ def evaluating(model: nn.Module, parts: Census | None = None) -> Iterator[None]:
                 _set_flag(module, flag=False)
         yield
     finally:
-        for module, training in flags:
-            if module.training != training:
-                _set_flag(module, flag=training)
+        surely(lambda: _put_flags_back(flags))
+
+
+def _put_flags_back(flags: list[tuple[nn.Module, bool]]) -> None:
+    """Set the flags that differ."""
+    for module, training in flags:
+        if module.training != training:
+            _set_flag(module, flag=training)
+
+
+def surely(put_back: Callable[[], None]) -> None:
+    """Put something back to the end, also when Ctrl+C comes meanwhile.
+
+    Args:
+        put_back: What puts it back; it may be begun again after it was interrupted.
+    """
+    try:
+        put_back()
+    except KeyboardInterrupt:
+        put_back()
+        raise
 
 
 def _set_flag(module: nn.Module, *, flag: bool) -> None:
@@ -307,17 +325,6 @@ def _restore_attributes(attributes: dict[str, Any], saved: dict[str, Any]) -> No
             attributes[name] = item
 
 
-@contextlib.contextmanager
-def _own_casts() -> Iterator[None]:
-    """Keep weights that autocast casts here, without gradients, from being used by the caller's forward."""
-    before = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(before)
-
-
 class _WriteWatch(TorchFunctionMode):
     """Tells a guard about each torch function before it runs."""
 
@@ -362,7 +369,7 @@ def untouched(
     """
     guard = StateGuard(model, inputs, parts)
     try:
-        with _WriteWatch(guard) if watch_writes else contextlib.nullcontext(), _own_casts():
+        with _WriteWatch(guard) if watch_writes else contextlib.nullcontext(), _compat.no_autocast_cache():
             yield guard
     finally:
-        guard.restore()
+        surely(guard.restore)

@@ -99,6 +99,9 @@ def parameter_reads(node: Node) -> list[Value]:
     return [value for _, value in node.reads if value.op is None and value.source == "param"]
 
 
+_MAX_VIEWS = 12
+
+
 class Nodes:
     """All nodes of a graph in the order in which they ran, and who reads whom.
 
@@ -218,9 +221,22 @@ class Nodes:
             ):
                 return value
             source = self._made_by.get(id(value))
-            if source is not None and source.kind == "regroup" and not source.live and source.learned:
+            if source is not None and source.kind == "regroup" and self._is_of_parameters(source):
                 return value
         return None
+
+    def _is_of_parameters(self, node: Node) -> bool:
+        """Whether a node only rearranges or scales parameters: a weight, no stream that starts with one."""
+        at: Node | None = node
+        for _ in range(_MAX_VIEWS):
+            if at is None or at.live or not at.learned or at.kind not in ("regroup", "arith", "add"):
+                return False
+            if parameter_reads(at):
+                return True
+            at = next(
+                (m for _, v in at.reads if (m := self._made_by.get(id(v))) is not None and m.learned), None
+            )
+        return False
 
     # ── asking ────────────────────────────────────────────────────────────────
 
@@ -290,6 +306,9 @@ _MEAN = words(
     """
 )
 _CENTRED = frozenset(["sub", "var", "std", "var_mean"])
+# Minus the mean, by the deviation: a norm whatever its class is called.
+_STANDARDISED = frozenset(["mean", "sub", "div"])
+_DEVIATION = frozenset(["std", "var", "sqrt"])
 _HEAVY = (
     LINEAR
     | MATMUL
@@ -302,8 +321,10 @@ _HEAVY = (
 def _norm_role(module: nn.Module, ops: list[Op]) -> Role | None:
     """A normalisation written by hand: a spread of the input, and nothing heavier."""
     names = {op.name for op in ops}
-    named = "norm" in type(module).__name__.lower()
-    if not (names & _SPREAD and names & _MEAN) or not (named or names & {"rsqrt", "layer_norm", "rms_norm"}):
+    told = "norm" in type(module).__name__.lower() or names & {"rsqrt", "layer_norm", "rms_norm"}
+    if not (names & _SPREAD and names & _MEAN) or not (
+        told or (names >= _STANDARDISED and names & _DEVIATION)
+    ):
         return None
     if any(max(p.ndim, 1) > 1 and p.numel() != max(p.shape) for p in module.parameters()):
         return None
@@ -322,6 +343,20 @@ def _norm_role(module: nn.Module, ops: list[Op]) -> Role | None:
     )
 
 
+_MAX_LOOP = 16
+
+
+def _is_loop(names: list[str]) -> bool:
+    """Whether the same functions run in the same order at least three times on end, as in a recurrence."""
+    for length in range(3, min(_MAX_LOOP, len(names) // 3) + 1):
+        same = 0
+        for place in range(len(names) - length):
+            same = same + 1 if names[place] == names[place + length] else 0
+            if same == 2 * length and {"add", "mul"} <= set(names[place : place + length]):
+                return True
+    return False
+
+
 def structural_role(module: nn.Module, ops: list[Op]) -> Role | None:
     """The role of a module without submodules, told by the functions that ran in it.
 
@@ -335,7 +370,11 @@ def structural_role(module: nn.Module, ops: list[Op]) -> Role | None:
         norm = _norm_role(module, ops)
         if norm is not None:
             return norm
-    if next(module.parameters(), None) is None or heavy:
+    if next(module.parameters(), None) is None:
+        return None
+    if _is_loop(names):
+        return Role("block", "group", BlockParams(extra={"type": type(module).__name__}))
+    if heavy:
         return None
     arithmetic = [name for name in names if name not in REGROUP and name not in ("add", "cat", "interpolate")]
     if len(arithmetic) >= 3:

@@ -279,6 +279,7 @@ class Probe:
                 untouched(self.root, (args, kwargs)),
                 _compat.eager(self.root.modules()),
                 _compat.no_autocast_cache(),
+                _compat.no_warnings(),
                 WithoutCollectives() if self._place.size > 1 else contextlib.nullcontext(),
             ):
                 if self._mode is not None:
@@ -460,7 +461,7 @@ class Probe:
 
         def around(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             frame = self.frame
-            wanted = frame is not None and self._listening() and place not in self._standing_aside
+            wanted = (self._inside or self._listening()) and place not in self._standing_aside
             if frame is None or not wanted or frame.rows[row].entropy is not None or frame.rows[row].sample:
                 return forward(*args, **kwargs)
             if isinstance(module, nn.MultiheadAttention):

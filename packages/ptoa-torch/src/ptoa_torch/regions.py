@@ -17,19 +17,20 @@ from torch import Tensor, nn
 
 from ptoa_core.spec import BlockParams
 
-from .functions import ACTIVATIONS
+from .functions import ACTIVATIONS, MATMUL
 from .matchers import (
     activation_of,
     attention_by_attributes,
+    causal_of,
     heads_of,
     is_mlp_name,
     kv_heads_of,
     set_activation,
 )
-from .nodes import Node, Nodes, copied, has_bias, linear_sizes
+from .nodes import Node, Nodes, copied, has_bias, linear_sizes, weight_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from .graph import Call, Value
 
@@ -43,6 +44,9 @@ __all__ = [
     "parameter_only_rest",
 ]
 
+_NEAR = 24
+_PASSING = frozenset({"regroup", "norm", "arith"})
+_SCALINGS = frozenset({"mul", "div", "sub", "neg"})
 _CARRIERS = frozenset({"regroup", "arith", "add", "activation", "norm"})
 _MAX_STEPS = 64
 
@@ -110,7 +114,7 @@ def _setting(node: Node, place: int, name: str) -> Any:
 
 @dataclass(eq=False)
 class _Core:
-    """Where queries, keys and values meet."""
+    """Where queries, keys and values meet; ``beside`` cores like it where each head is a module."""
 
     seed: Node
     nodes: set[Node]
@@ -123,6 +127,7 @@ class _Core:
     mask: Value | None = None
     causal: bool | None = None
     others: list[Value] = field(default_factory=list)
+    beside: int = 1
 
 
 def _fused_core(node: Node) -> _Core:
@@ -152,12 +157,11 @@ def _mask_is_causal(mask: Any) -> bool | None:
     """Whether a mask hides exactly the future; None where its values cannot be looked at."""
     if not isinstance(mask, Tensor) or mask.device.type == "meta" or mask.ndim < 2:
         return None
-    if mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < 2:
-        return False if mask.shape[-2] == 1 and mask.shape[-1] > 1 else None
-    size = mask.shape[-1]
-    rows = mask.detach().reshape(-1, size, size)[:64]
-    allowed = rows if rows.dtype == torch.bool else rows > -1e4
-    return _lower_triangle(allowed)
+    asked, seen = mask.shape[-2:]
+    if asked < 2:
+        return False if seen > 1 else None
+    rows = mask.detach().reshape(-1, asked, seen)[:64]
+    return _hides_the_future(rows if rows.dtype == torch.bool else rows > -1e4)
 
 
 def _lower_triangle(allowed: Tensor) -> bool:
@@ -168,14 +172,21 @@ def _lower_triangle(allowed: Tensor) -> bool:
     return bool((hidden & itself).any())
 
 
+def _hides_the_future(allowed: Tensor) -> bool | None:
+    """Whether what may be seen is the past alone; None where one query, or a band, leaves it open."""
+    asked, seen = allowed.shape[-2:]
+    if asked < 2:
+        return None
+    if asked == seen:
+        return _lower_triangle(allowed)
+    return False if bool(allowed[:, 0].all(-1).any()) else None
+
+
 def _weights_are_causal(weights: Any) -> bool | None:
     """Whether probabilities are exactly zero on the future; None where they cannot be looked at."""
     if not isinstance(weights, Tensor) or weights.device.type == "meta" or weights.ndim < 3:
         return None
-    size = weights.shape[-1]
-    if size != weights.shape[-2] or size < 2:
-        return None
-    return _lower_triangle(weights.detach().reshape(-1, size, size)[:64] > 0)
+    return _hides_the_future(weights.detach().reshape(-1, *weights.shape[-2:])[:64] > 0)
 
 
 def _products_above(nodes: Nodes, softmax: Node) -> tuple[list[Node], list[Node]]:
@@ -306,14 +317,26 @@ def _is_projection(node: Node) -> bool:
     return node.kind == "leaf" and node.name.lower().startswith("conv")
 
 
+def _projection_sizes(node: Node) -> tuple[int | None, int | None]:
+    """The widths that a linear layer or a convolution reads and makes."""
+    if node.kind == "linear":
+        return linear_sizes(node)
+    module = node.module
+    if module is not None:
+        return getattr(module, "in_channels", None), getattr(module, "out_channels", None)
+    weight = weight_read(node)
+    return (None, None) if weight is None or not weight.shape else (weight.shape[1], weight.shape[0])
+
+
 def _is_sized(nodes: Nodes, call: Call, cores: list[_Core]) -> bool:
     """Whether a call is an attention sublayer and no more: no residual add or activation after the core."""
     after = {core.last.index for core in cores}
+    own = _after_projections(nodes, call, cores)
     for node in nodes.inside(call):
         if not any(source.index in after for source in nodes.sources(node)):
             continue
         residual = node.kind == "add" and any(
-            (m := nodes.maker(v)) is None or (m.live and m.index not in after)
+            (m := nodes.maker(v)) is None or (m.live and m.index not in after and m.index not in own)
             for _, v in node.reads
             if v.source not in ("param", "buffer", "const")
         )
@@ -321,6 +344,18 @@ def _is_sized(nodes: Nodes, call: Call, cores: list[_Core]) -> bool:
             return False
         after.add(node.index)
     return True
+
+
+def _after_projections(nodes: Nodes, call: Call, cores: list[_Core]) -> set[int]:
+    """Indices of a call's nodes that come from the cores' projections: adding them stays inside."""
+    growth = _Growth(nodes)
+    own: set[int] = set()
+    for value in (value for core in cores for value in (core.query, core.key, core.value)):
+        own |= {n.index for n in growth.up(value) or () if n.kind == "linear" or _is_projection(n)}
+    for node in nodes.inside(call):
+        if any(source.index in own for source in nodes.sources(node)):
+            own.add(node.index)
+    return own - {node.index for core in cores for node in core.nodes}
 
 
 def _fill(nodes: Nodes, call: Call, core: _Core) -> list[Node]:
@@ -367,7 +402,7 @@ def _first_linear(nodes: Nodes, value: Value | None, region: set[Node]) -> Node 
         node = stack.pop(0)
         if node.index in seen or node not in region:
             continue
-        if node.kind == "linear":
+        if node.kind == "linear" or _is_projection(node):
             return node
         seen.add(node.index)
         stack.extend(nodes.sources(node))
@@ -386,7 +421,7 @@ def _entry_width(nodes: Nodes, linear: Node | None, region: set[Node]) -> int | 
             None,
         )
         if below is None:
-            return linear_sizes(linear)[0]
+            return _projection_sizes(linear)[0]
         linear = below
     return None
 
@@ -417,6 +452,16 @@ def _heads(core: _Core, call: Call | None, query_width: int | None) -> int | Non
     return told
 
 
+def _head_size(core: _Core, heads: int | None, width: int | None) -> int | None:
+    """The size of a head: the last axis of the query, or the one before where positions come last."""
+    shape = core.query.shape if core.query is not None else None
+    if not shape:
+        return None
+    if width and heads and width % (heads * max(shape[-1], 1)) and len(shape) > 2:
+        return shape[-2] if width % (heads * max(shape[-2], 1)) == 0 else None
+    return shape[-1]
+
+
 def _ratio(width: int | None, core: _Core) -> int | None:
     """Heads as the query projection's width over the width that met, for heads folded in the batch."""
     shape = core.query.shape if core.query is not None else None
@@ -430,7 +475,7 @@ def _kv_heads(nodes: Nodes, core: _Core, region: set[Node], heads: int, call: Ca
     q, k, v = (_first_linear(nodes, value, region) for value in (core.query, core.key, core.value))
     size = core.query.shape[-1] if core.query is not None and core.query.shape else None
     if size and k is not None and q is not None:
-        width = linear_sizes(k)[1] or 0
+        width = _projection_sizes(k)[1] or 0
         parts, spare = divmod(width, size)
         if spare == 0 and k is not q and k is not v:
             return parts
@@ -457,7 +502,26 @@ def _added_positions(nodes: Nodes, value: Value) -> str | None:
     maker = nodes.maker(value)
     if value.source == "param" or (maker is not None and maker.learned and (not maker.live or maker.region)):
         return "relative"
+    if maker is not None and maker.live and maker.learned and _comes_from_a_table(nodes, maker):
+        return "relative"
     return "alibi" if _is_alibi(value.tensor) else None
+
+
+def _comes_from_a_table(nodes: Nodes, node: Node) -> bool:
+    """Whether a bias of the scores is looked up in a table, or made of queries and a table of positions."""
+    seen: set[int] = set()
+    stack = [node]
+    while stack and len(seen) < _MAX_STEPS:
+        at = stack.pop()
+        if at.index in seen:
+            continue
+        seen.add(at.index)
+        learned = [m for m in nodes.sources(at) if m.learned and not m.live]
+        if at.kind == "embedding" or (at.name in MATMUL and learned):
+            return True
+        if at.kind in ("regroup", "arith", "add"):
+            stack.extend(nodes.sources(at))
+    return False
 
 
 def _positions(nodes: Nodes, core: _Core, chain: set[Node], calls: set[Call]) -> str | None:
@@ -500,18 +564,20 @@ def _attention_params(
     if params.d is None and core.query is not None and core.query.shape:
         shape = core.query.shape
         params.d = shape[-1] * shape[-3] if len(shape) == 4 else shape[-1]
-    params.heads = _heads(core, call, linear_sizes(query)[1] if query else None)
+    params.heads = _heads(core, call, _projection_sizes(query)[1] if query else None)
     if query is not None:
         params.bias = has_bias(query)
     if params.causal is None:
-        told = getattr((call or core.seed.scope).module, "is_causal", None)
-        params.causal = told if isinstance(told, bool) else None
+        params.causal = causal_of((call or core.seed.scope).module)
     if params.heads:
         kv_heads = _kv_heads(nodes, core, members, params.heads, call)
         if kv_heads is not None and 0 < kv_heads != params.heads:
-            params.extra["kvHeads"] = kv_heads
-    if core.query is not None and core.query.shape:
-        params.extra["headDim"] = core.query.shape[-1]
+            params.extra["kvHeads"] = kv_heads * core.beside
+    size = _head_size(core, params.heads, _projection_sizes(query)[1] if query else None)
+    if size is not None:
+        params.extra["headDim"] = size
+    if params.heads:
+        params.heads *= core.beside
     positions = _positions(nodes, core, chain, {node.scope for node in members})
     if positions:
         params.extra["positions"] = positions
@@ -528,12 +594,18 @@ def _attention_region(nodes: Nodes, cores: list[_Core]) -> Region | None:
         for value in (c.query, c.key, c.value, *c.others):
             members |= growth.up(value) or set()
     call = common_call(members)
-    members |= {node for c in cores for value in c.added for node in _tables(nodes, value)}
+    members |= {
+        node
+        for c in cores
+        for value in c.added
+        for node in _tables(nodes, value)
+        if call.start <= node.ops[0].index < call.end
+    }
     sized = call.parent is not None and _is_sized(nodes, call, cores)
     if sized:
         members |= set(_fill(nodes, call, core))
     query = _first_linear(nodes, core.query, members)
-    width = linear_sizes(query)[0] if query else None
+    width = _projection_sizes(query)[0] if query else None
     projection = (
         []
         if _leads_to_linear(nodes, core.last, members)
@@ -543,7 +615,8 @@ def _attention_region(nodes: Nodes, cores: list[_Core]) -> Region | None:
     params = _attention_params(nodes, core, members, call if sized else None, chain)
     last = projection[-1] if projection else max(members, key=lambda node: node.index) if sized else core.last
     ordered = sorted(members, key=lambda node: node.index)
-    return Region("attention", ordered, params, call if sized else None, last, core.weights)
+    weights = core.weights if core.beside == 1 else None
+    return Region("attention", ordered, params, call if sized else None, last, weights)
 
 
 def _tables(nodes: Nodes, value: Value) -> list[Node]:
@@ -613,15 +686,91 @@ def find_attention(nodes: Nodes) -> list[Region]:
             taken.update(n.index for n in core.nodes)
             by_call.setdefault(_home(core).index, []).append(core)
     regions = []
+    for group in _groups(nodes, by_call):
+        region = _attention_region(nodes, group)
+        if region is not None:
+            region.claim()
+            regions.append(region)
+    return regions + _functional_attention(nodes) + _told_attention(nodes)
+
+
+def _groups(nodes: Nodes, by_call: dict[int, list[_Core]]) -> Iterator[list[_Core]]:
+    """Cores that are one sublayer: those of one call that holds no more, or one module a head."""
+    heads: dict[int, list[_Core]] = {}
     for cores in by_call.values():
         home = _home(cores[0])
-        together = home.parent is not None and len(cores) > 1 and _is_sized(nodes, home, cores)
-        for group in [cores] if together else [[core] for core in cores]:
-            region = _attention_region(nodes, group)
-            if region is not None:
-                region.claim()
-                regions.append(region)
-    return regions + _told_attention(nodes)
+        joint = _concatenation(nodes, cores[0]) if len(cores) == 1 and home.parent is not None else None
+        if joint is not None:
+            heads.setdefault(joint.index, []).append(cores[0])
+        elif home.parent is not None and len(cores) > 1 and _is_sized(nodes, home, cores):
+            yield cores
+        else:
+            yield from _by_projections(nodes, cores)
+    for place, cores in heads.items():
+        whole = len(nodes.all[place].reads) == len(cores) and len({_kin(core) for core in cores}) == 1
+        whole = whole and len({id(_home(core).module) for core in cores}) == len(cores)
+        if whole:
+            for core in cores:
+                core.beside = len(cores)
+        yield from [cores] if whole else [[core] for core in cores]
+
+
+def _by_projections(nodes: Nodes, cores: list[_Core]) -> list[list[_Core]]:
+    """Cores of one call, those together that have a projection in common: they are steps of one attention."""
+    growth = _Growth(nodes)
+    groups: list[tuple[set[Node], list[_Core]]] = []
+    for core in cores:
+        grown = [growth.up(value) or set() for value in (core.query, core.key, core.value, *core.others)]
+        own = {n for nodes_up in grown for n in nodes_up if n.kind == "linear" or _is_projection(n)}
+        joined = [group for group in groups if not own.isdisjoint(group[0])]
+        groups = [group for group in groups if group not in joined]
+        own = own.union(*(group[0] for group in joined))
+        groups.append((own, [c for group in joined for c in group[1]] + [core]))
+    return [group for _, group in groups]
+
+
+def _kin(core: _Core) -> tuple[type[nn.Module], int]:
+    """The class of the module in which a core ran, and the call around it."""
+    home = _home(core)
+    return type(home.module), home.parent.index if home.parent is not None else -1
+
+
+def _concatenation(nodes: Nodes, core: _Core) -> Node | None:
+    """The node that puts a core's result beside others, where nothing else reads it."""
+    node = core.last
+    for _ in range(6):
+        readers = {reader.index: reader for reader in nodes.readers(node)}
+        if len(readers) != 1:
+            return None
+        node = next(iter(readers.values()))
+        if node.name == "cat":
+            return node
+        if node.kind != "regroup":
+            return None
+    return None
+
+
+def _functional_attention(nodes: Nodes) -> list[Region]:
+    """Calls of ``multi_head_attention_forward`` outside of ``nn.MultiheadAttention``."""
+    regions = []
+    for node in nodes.all:
+        if node.kind != "attention" or node.call is not None or node.region is not None:
+            continue
+        op = node.ops[0]
+        width, heads = (_setting(node, 3, "embed_dim_to_check"), _setting(node, 4, "num_heads"))
+        mask = next((value for slot, value in op.inputs if slot == "attn_mask"), None)
+        params = BlockParams(d=width, heads=heads)
+        params.causal = mask is not None and _mask_is_causal(mask.tensor) is True
+        positions = None if mask is None else _added_positions(nodes, mask)
+        if positions is not None:
+            params.extra["positions"] = positions
+        core = _Core(node, {node}, None, None, None, node)
+        sized = node.scope.parent is not None and _is_sized(nodes, node.scope, [core])
+        inside = [n for n in nodes.inside(node.scope) if n.region is None] if sized else [node]
+        region = Region("attention", inside, params, node.scope if sized else None, inside[-1])
+        region.claim()
+        regions.append(region)
+    return regions
 
 
 def _told_attention(nodes: Nodes) -> list[Region]:
@@ -675,6 +824,11 @@ def _is_depthwise(node: Node) -> bool:
     )
 
 
+def _is_leaf_norm(node: Node) -> bool:
+    """Whether a node is a norm outside of the vocabulary, such as a batch norm."""
+    return node.kind == "leaf" and "Norm" in str(node.params.extra.get("type", ""))
+
+
 def _up_to_linear(nodes: Nodes, value: Value | None) -> list[Node] | None:
     """The nodes from a value up to the linear node it came from, that one last."""
     chain: list[Node] = []
@@ -686,7 +840,7 @@ def _up_to_linear(nodes: Nodes, value: Value | None) -> list[Node] | None:
         if node.kind == "linear":
             return chain
         alone = node.kind in ("add", "arith") and parameter_only_rest(nodes, node)
-        if node.kind != "regroup" and not alone and not _is_depthwise(node):
+        if node.kind != "regroup" and not alone and not _is_depthwise(node) and not _is_leaf_norm(node):
             return None
         value = next((v for _, v in node.reads if (m := nodes.maker(v)) is not None and m.live), None)
     return None
@@ -745,23 +899,47 @@ def _down_to_linear(nodes: Nodes, act: Node, up: list[Node]) -> _Feed | None:
                 return None
             chain[-1:-1] = side
             gated = gated or bool(side)
-        elif node.kind not in ("regroup", "norm", "arith") and not (
-            node.kind == "add" and parameter_only_rest(nodes, node)
+        elif (
+            node.kind not in _PASSING
+            and not _is_leaf_norm(node)
+            and not (node.kind == "add" and parameter_only_rest(nodes, node))
         ):
             return None
     return None
 
 
-def _reaches_add(nodes: Nodes, node: Node) -> bool:
-    """Whether a node's result is added to another stream, through nothing that mixes features."""
-    stack, seen = [node], {node.index}
-    while stack and len(seen) < 24:
+def _stream(nodes: Nodes, values: list[Value], kinds: frozenset[str] | None) -> set[int]:
+    """Ids of the values that some values came from, nearest first, through nodes of some kinds.
+
+    A part that was cut off is a stream of its own: what it was cut from is not looked at.
+    """
+    found: set[int] = set()
+    waiting = list(values)
+    while waiting and len(found) < _NEAR:
+        value = waiting.pop(0)
+        if id(value) in found:
+            continue
+        found.add(id(value))
+        node = nodes.maker(value)
+        if node is None or node.name in _PARTS or (kinds is not None and node.kind not in kinds):
+            continue
+        if kinds is not None and node.kind == "arith" and node.name not in _SCALINGS:
+            continue
+        waiting.extend(v for _, v in node.reads)
+    return found
+
+
+def _returns_to_stream(nodes: Nodes, feed: _Feed) -> bool:
+    """Whether a feed-forward path's result is added to what it read, through nothing that mixes features."""
+    own = _stream(nodes, [v for _, v in feed.up.reads], None)
+    stack, seen = [feed.down], {feed.down.index}
+    while stack and len(seen) < _NEAR:
         for reader in nodes.readers(stack.pop()):
             if reader.kind == "add" and not parameter_only_rest(nodes, reader):
-                return True
-            passes = reader.kind in ("regroup", "norm", "arith") or (
-                reader.kind == "leaf" and "Scale" in reader.name
-            )
+                others = [v for _, v in reader.reads if (m := nodes.maker(v)) is None or m.index not in seen]
+                return not own.isdisjoint(_stream(nodes, others, _PASSING | {"add"}))
+            scales = reader.kind == "leaf" and "Scale" in reader.name
+            passes = reader.kind in _PASSING or scales or _is_leaf_norm(reader)
             if passes and reader.index not in seen:
                 seen.add(reader.index)
                 stack.append(reader)
@@ -787,7 +965,7 @@ def _is_feed_forward(nodes: Nodes, feed: _Feed, call: Call | None) -> bool:
     )
     if width_in != width_out or width_in is None:
         return named
-    return named or _reaches_add(nodes, feed.down)
+    return named or _returns_to_stream(nodes, feed)
 
 
 def find_mlps(nodes: Nodes) -> list[Region]:
@@ -854,7 +1032,8 @@ def _expert_params(module: nn.Module, width: int | None) -> BlockParams | None:
     experts: Any = getattr(module, "experts", None)
     params = BlockParams(d=width)
     if isinstance(experts, (nn.ModuleList, nn.ModuleDict)) and len(experts) > 1:
-        count, first = len(experts), next(experts.children())
+        held = [expert for expert in experts.children() if next(expert.parameters(), None) is not None]
+        count, first = len(held), (held or [nn.Identity()])[0]
         sizes = _expert_linears(first)
         act_home = first
     elif isinstance(experts, nn.Module) and _stacked_experts(experts):

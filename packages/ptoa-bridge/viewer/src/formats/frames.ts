@@ -35,7 +35,7 @@ export interface HealthFrame {
   lr?: number | null;
   gradNorm?: number | null;
   memory?: number | null;
-  timing?: Record<string, number>;
+  timing?: { data?: number | null; forward?: number | null; backward?: number | null; optim?: number | null };
   attempt?: number;
   /** Path of a field that was not finite, to "nan", "inf" or "-inf". */
   nonFinite?: Record<string, string>;
@@ -50,6 +50,7 @@ export interface TraceFrame {
 }
 
 const NUMBERS = ["loss", "valLoss", "lr", "gradNorm", "memory"] as const;
+const TIMES = ["data", "forward", "backward", "optim"] as const;
 const BLOCK_NUMBERS = ["weightNorm", "weightGradNorm", "updateRatio"] as const;
 const STAT_NUMBERS = ["mean", "std", "absMax", "zeroFrac", "satFrac", "nanCount", "infCount"] as const;
 const STATS = ["act", "hidden", "grad"] as const;
@@ -67,6 +68,10 @@ export function checkHealthFrame(value: Json): HealthFrame {
   checkNumbers(value, NUMBERS, where);
   if (value.attempt !== undefined && !isCount(value.attempt)) throw new FormatError("frame", `${where} has a wrong "attempt".`);
   if (value.nonFinite !== undefined && !isObject(value.nonFinite)) throw new FormatError("frame", `${where} has a wrong "nonFinite".`);
+  if (value.timing !== undefined) {
+    if (!isObject(value.timing)) throw new FormatError("frame", `${where} has a wrong "timing".`);
+    checkNumbers(value.timing, TIMES, `${where} timing`);
+  }
   if (!Array.isArray(value.blocks)) throw new FormatError("frame", `${where} has no list of blocks.`);
   for (const block of value.blocks) checkBlockHealth(block, where);
   return value as unknown as HealthFrame;

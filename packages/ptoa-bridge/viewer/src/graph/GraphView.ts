@@ -29,6 +29,7 @@ export class GraphView {
   private camera: Camera = { zoom: 1, x: 0, y: 0 };
   private screen: Size = { width: 0, height: 0 };
   private selected: string | null = null;
+  private tints: ReadonlyMap<string, string> | null = null;
   private framePending = false;
   /** The camera follows a fit until the reader moves it. */
   private fitted: "first" | "all" | null = "first";
@@ -79,6 +80,12 @@ export class GraphView {
     this.request();
   }
 
+  /** Colours the boxes by a measure of training; null leaves them plain. */
+  colour(tints: ReadonlyMap<string, string> | null): void {
+    this.tints = tints;
+    this.request();
+  }
+
   resize(width: number, height: number): void {
     if (width === this.screen.width && height === this.screen.height) return;
     this.screen = { width, height };
@@ -120,8 +127,8 @@ export class GraphView {
     const [pixelWidth, pixelHeight] = [Math.round(width * ratio), Math.round(height * ratio)];
     if (this.canvas.width !== pixelWidth) this.canvas.width = pixelWidth;
     if (this.canvas.height !== pixelHeight) this.canvas.height = pixelHeight;
-    const { scene, wires, camera, screen, selected } = this;
-    drawScene(this.context, { scene, wires, camera, screen, selected, colours: theme() }, ratio);
+    const { scene, wires, camera, screen, selected, tints } = this;
+    drawScene(this.context, { scene, wires, camera, screen, selected, tints, colours: theme() }, ratio);
   }
 
   private refit(): void {

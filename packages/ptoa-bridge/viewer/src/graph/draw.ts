@@ -11,6 +11,7 @@ export const DETAIL_FONT = `11px ${FONT}`;
 const TEXT_ZOOM = 0.42;
 const ARROW_ZOOM = 0.3;
 const ROUND = 6;
+const STRIPE = 6;
 
 /** A wire's path and the part of the drawing it crosses. */
 export interface WirePath {
@@ -55,6 +56,8 @@ export interface Picture {
   screen: Size;
   colours: Theme;
   selected: string | null;
+  /** How a measure of training stands on a box, as a colour. */
+  tints: ReadonlyMap<string, string> | null;
 }
 
 export function drawScene(context: CanvasRenderingContext2D, picture: Picture, pixelRatio: number): void {
@@ -114,11 +117,13 @@ function haloText(context: CanvasRenderingContext2D, text: string, x: number, y:
   context.fillText(text, x, y);
 }
 
-function drawBox(context: CanvasRenderingContext2D, box: SceneBox, { colours, camera, selected }: Picture): void {
+function drawBox(context: CanvasRenderingContext2D, box: SceneBox, { colours, camera, selected, tints }: Picture): void {
   context.beginPath();
   context.roundRect(box.x, box.y, box.width, box.height, ROUND);
   context.fillStyle = familyColour(colours, familyOf(box.kind));
   context.fill();
+  const tint = tints?.get(box.id);
+  if (tint) drawTint(context, box, tint, camera.zoom < TEXT_ZOOM);
   outline(context, box.id === selected, colours);
   if (camera.zoom < TEXT_ZOOM) return;
   const middle = box.x + box.width / 2 + (box.isGroup ? 6 : 0);
@@ -132,6 +137,17 @@ function drawBox(context: CanvasRenderingContext2D, box: SceneBox, { colours, ca
   context.font = DETAIL_FONT;
   context.fillStyle = colours.soft;
   context.fillText(box.detail, middle, y + 8);
+}
+
+/** A stripe at the edge that leaves the text alone; the whole box where there is no text. */
+function drawTint(context: CanvasRenderingContext2D, { x, y, width, height }: SceneBox, colour: string, isWhole: boolean): void {
+  context.fillStyle = colour;
+  if (isWhole) return context.fill();
+  context.beginPath();
+  context.roundRect(x, y, STRIPE, height, [ROUND, 0, 0, ROUND]);
+  context.fill();
+  context.beginPath();
+  context.roundRect(x, y, width, height, ROUND);
 }
 
 function outline(context: CanvasRenderingContext2D, isSelected: boolean, colours: Theme): void {

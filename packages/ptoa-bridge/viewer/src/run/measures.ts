@@ -45,5 +45,18 @@ export const MEASURES: readonly Measure[] = [
   { key: "notFinite", title: "NaN, Inf", meaning: "values that are NaN or infinite, in activation and gradient", form: "count", field: "", read: notFinite },
 ];
 
-export const CURVES = ["loss", "valLoss", "gradNorm", "lr"] as const satisfies readonly (keyof HealthFrame)[];
+/** Milliseconds of a step, by what they were spent on. */
+const TIMES = ["data", "forward", "backward", "optim"] as const;
+const NUMBERS = ["loss", "valLoss", "gradNorm", "lr", "memory"] as const satisfies readonly (keyof HealthFrame)[];
+/** The numbers of a whole run, one a frame. */
+export const CURVES = [...NUMBERS, ...TIMES] as const;
 export type Curve = (typeof CURVES)[number];
+
+const isTime = (curve: Curve): curve is (typeof TIMES)[number] => TIMES.includes(curve as "data");
+
+/** Undefined where a frame does not have it, null where it is unknown or was not finite. */
+export const curveOf = (frame: HealthFrame, curve: Curve): number | null | undefined =>
+  isTime(curve) ? frame.timing?.[curve] : frame[curve];
+
+/** The name that a frame's `nonFinite` has for it. */
+export const pathOf = (curve: Curve): string => (isTime(curve) ? `timing.${curve}` : curve);

@@ -3,9 +3,11 @@
 export type Mark = "" | "nan" | "inf" | "-inf";
 const MARKS: readonly Mark[] = ["", "nan", "inf", "-inf"];
 const FIRST_ROOM = 256;
+const NOTHING = new Float32Array(0);
 
 export class Series {
-  private numbers = new Float32Array(FIRST_ROOM).fill(NaN);
+  /** Nothing is kept for a measure that never comes. */
+  private numbers = NOTHING;
   private marks: Uint8Array | null = null;
   length = 0;
 
@@ -37,11 +39,29 @@ export class Series {
     this.length = Math.max(this.length, index + 1);
   }
 
-  /** Index of the last frame with a number or a mark; -1 when there is none. */
-  lastMeasured(): number {
-    let index = this.length - 1;
+  /** Index of the last frame up to `from` with a number or a mark; -1 when there is none. */
+  lastMeasured(from = this.length - 1): number {
+    let index = Math.min(from, this.length - 1);
     while (index >= 0 && Number.isNaN(this.numbers[index]) && !this.marks?.[index]) index--;
     return index;
+  }
+
+  /** Index of the first frame with a mark; -1 when there is none. */
+  firstMarked(): number {
+    return this.marks ? this.marks.findIndex((mark) => mark !== 0) : -1;
+  }
+
+  /** Keeps the frames of these indices, in this order. */
+  take(indices: readonly number[]): void {
+    if (this.length === 0) return;
+    const { numbers, marks, length } = this;
+    this.numbers = new Float32Array(numbers.length).fill(NaN);
+    indices.forEach((from, to) => (this.numbers[to] = from < length ? numbers[from]! : NaN));
+    if (marks) {
+      this.marks = new Uint8Array(marks.length);
+      indices.forEach((from, to) => (this.marks![to] = marks[from] ?? 0));
+    }
+    this.length = indices.length;
   }
 
   /** Forgets the oldest `count` frames. */
@@ -60,7 +80,7 @@ export class Series {
   }
 
   private grow(needed: number): void {
-    const room = Math.max(this.numbers.length * 2, needed);
+    const room = Math.max(FIRST_ROOM, this.numbers.length < 4096 ? this.numbers.length * 2 : this.numbers.length * 1.25, needed) | 0;
     const numbers = new Float32Array(room).fill(NaN);
     numbers.set(this.numbers);
     this.numbers = numbers;

@@ -54,6 +54,24 @@ export class BridgeClient {
     this.reading?.abort();
   }
 
+  /** The newest frame of a step, whole, as long as the bridge has it; null when it has not, or does not answer. */
+  async frameAt(step: number): Promise<HealthFrame | null> {
+    const reading = new AbortController();
+    try {
+      const answer = await fetch(this.url("health", { since: String(step - 1) }), { signal: reading.signal });
+      if (!answer.ok || !answer.body) return null;
+      for await (const batch of readHistory(answer.body))
+        for (const text of batch) {
+          const frame = checkHealthFrame(parse(text));
+          return frame.step === step ? frame : null;
+        }
+      return null;
+    } finally {
+      // The answer goes on with every later frame.
+      reading.abort();
+    }
+  }
+
   private connect(): void {
     const events = new EventSource(this.url("events"));
     this.events = events;

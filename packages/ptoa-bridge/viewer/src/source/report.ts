@@ -6,9 +6,10 @@ export function embeddedData(page: Document, id = "ptoa-data"): string | null {
   return block ? block.textContent.trim() : null;
 }
 
-export function unpack(base64: string): ReadableStream<Uint8Array> {
+/** The file, inflated; the browser keeps it, as it keeps one that was opened. */
+export function unpack(base64: string): Promise<Blob> {
   const binary = atob(base64);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
-  return new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).blob();
 }

@@ -119,7 +119,7 @@ const FIELDS = [
 /** The latest statistics of the block. */
 function Health({ app, id }: { app: App; id: string }) {
   app.tick.value;
-  const health = app.store.value.latest.get(id);
+  const health = app.training.healthOf(id);
   if (!health) return null;
   const measured = STATS.flatMap(([key, title]): [string, Stats][] => (health[key] ? [[title, health[key]]] : []));
   const rows = FIELDS.filter(([field]) => measured.some(([, stats]) => stats[field] !== undefined));

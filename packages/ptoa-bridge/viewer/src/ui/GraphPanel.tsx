@@ -4,7 +4,7 @@ import type { App } from "../app";
 import { GraphView } from "../graph/GraphView";
 import { count } from "../run/numbers";
 import { useSize } from "./hooks";
-import { schemeChanges } from "./theme";
+import { isDark, schemeChanges, theme } from "./theme";
 
 const ZOOM_STEP = 1.3;
 
@@ -23,6 +23,11 @@ export function GraphPanel({ app }: { app: App }) {
     if (model) view.current!.show(model.outline, open);
   });
   useSignalEffect(() => view.current!.select(app.selected.value));
+  useSignalEffect(() => {
+    const { value: model } = app.model;
+    schemeChanges.value;
+    if (model) view.current!.colour(app.training.tints(model.outline, isDark(), theme().broken));
+  });
   useSignalEffect(() => {
     if (schemeChanges.value) view.current!.request();
   });

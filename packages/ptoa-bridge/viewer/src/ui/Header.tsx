@@ -64,7 +64,7 @@ function Counters({ app }: { app: App }) {
   );
 }
 
-function duration(milliseconds: number): string {
+export function duration(milliseconds: number): string {
   const seconds = milliseconds / 1000;
   if (seconds < 60) return `${number(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
@@ -76,7 +76,7 @@ export function FileButton({ app }: { app: App }) {
   const open = (event: Event): void => {
     const input = event.currentTarget as HTMLInputElement;
     const file = input.files?.[0];
-    if (file) void app.showFile(file.stream(), file.name);
+    if (file) void app.showFile(file, file.name);
     input.value = "";
   };
   return (

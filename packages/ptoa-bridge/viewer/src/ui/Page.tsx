@@ -7,6 +7,8 @@ import { Charts } from "./Charts";
 import { Details } from "./Details";
 import { GraphPanel } from "./GraphPanel";
 import { Header } from "./Header";
+import { RunMap } from "./RunMap";
+import { StepBar } from "./StepBar";
 import { Tree } from "./Tree";
 import { Welcome } from "./Welcome";
 
@@ -42,8 +44,11 @@ export function Page({ app }: { app: App }) {
           <GraphPanel app={app} />
           {expectsFrames && (
             <section class="training" aria-label="Training">
+              <StepBar app={app} />
               <Charts app={app} />
+              <RunMap app={app} />
               <BlockTable app={app} />
+              <Charts app={app} minor />
             </section>
           )}
         </main>
@@ -61,7 +66,7 @@ function useFileDrop(app: App): void {
     const drop = (event: DragEvent): void => {
       event.preventDefault();
       const file = event.dataTransfer?.files[0];
-      if (file) void app.showFile(file.stream(), file.name);
+      if (file) void app.takeFile(file, file.name);
     };
     document.addEventListener("dragover", over);
     document.addEventListener("drop", drop);

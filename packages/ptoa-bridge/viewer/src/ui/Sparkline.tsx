@@ -1,35 +1,49 @@
-import { useLayoutEffect, useRef } from "preact/hooks";
+/** Small courses of measures over all frames; stretches with NaN or Inf are marked at the upper edge. */
 import { envelope } from "../run/lines";
 import type { Series } from "../run/series";
 import { prepare } from "./Histogram";
-import { theme } from "./theme";
+import { theme, type Theme } from "./theme";
 
-export const SPARK_WIDTH = 128;
-const HEIGHT = 22;
-const EDGE = 3;
+const HEIGHT = 15;
+const [LEFT, RIGHT, BOTTOM] = [6, 8, 3];
 
-/** The course of one measure over all frames; stretches with NaN or Inf are marked at the upper edge. */
-export function Sparkline({ series, length, label }: { series: Series; length: number; label: string }) {
-  const canvas = useRef<HTMLCanvasElement>(null);
-  useLayoutEffect(() => draw(canvas.current!, series, length));
-  return <canvas ref={canvas} role="img" aria-label={label} />;
+export interface Sizes {
+  /** Number of frames across. */
+  length: number;
+  cellWidth: number;
+  rowHeight: number;
+  /** The frame that is looked at. */
+  chosen: number | null;
 }
 
-function draw(canvas: HTMLCanvasElement, series: Series, length: number): void {
-  const context = prepare(canvas, SPARK_WIDTH, HEIGHT);
-  const { low, high, marks } = envelope(series, length, SPARK_WIDTH);
+/** A row of courses for each row of a table, at the lower edge of its cells. */
+export function drawSparklines(canvas: HTMLCanvasElement, rows: readonly (readonly (Series | undefined)[])[], sizes: Sizes): void {
+  const { cellWidth, rowHeight } = sizes;
+  const context = prepare(canvas, (rows[0]?.length ?? 0) * cellWidth, rows.length * rowHeight);
   const colours = theme();
-  const x = (column: number): number => ((column + 0.5) * SPARK_WIDTH) / low.length;
-  let bottom = Infinity;
-  let top = -Infinity;
+  context.lineWidth = 1;
+  context.lineJoin = "round";
+  rows.forEach((row, r) =>
+    row.forEach((series, c) => {
+      if (!series?.length) return;
+      context.save();
+      context.translate(c * cellWidth + LEFT, (r + 1) * rowHeight - HEIGHT - BOTTOM);
+      drawOne(context, series, cellWidth - LEFT - RIGHT, sizes, colours);
+      context.restore();
+    }),
+  );
+}
+
+function drawOne(context: CanvasRenderingContext2D, series: Series, width: number, { length, chosen }: Sizes, colours: Theme): void {
+  const { low, high, marks } = envelope(series, length, width);
+  const x = (column: number): number => ((column + 0.5) * width) / low.length;
+  let [bottom, top] = [Infinity, -Infinity];
   for (let i = 0; i < low.length; i++) {
     if (low[i]! < bottom) bottom = low[i]!;
     if (high[i]! > top) top = high[i]!;
   }
-  const y = (value: number): number => (top === bottom ? HEIGHT / 2 : HEIGHT - EDGE - ((value - bottom) / (top - bottom)) * (HEIGHT - 2 * EDGE));
+  const y = (value: number): number => (top === bottom ? HEIGHT / 2 : HEIGHT - ((value - bottom) / (top - bottom)) * HEIGHT);
   context.strokeStyle = colours["curve-1"];
-  context.lineWidth = 1.2;
-  context.lineJoin = "round";
   context.beginPath();
   for (let i = 0; i < low.length; i++) {
     if (Number.isNaN(low[i])) continue;
@@ -37,6 +51,8 @@ function draw(canvas: HTMLCanvasElement, series: Series, length: number): void {
     if (high[i] !== low[i]) context.lineTo(x(i), y(high[i]!));
   }
   context.stroke();
+  context.fillStyle = colours.accent;
+  if (chosen !== null) context.fillRect(((chosen + 0.5) * width) / length, 0, 1, HEIGHT);
   context.fillStyle = colours.bad;
-  marks.forEach((mark, i) => mark && context.fillRect(x(i) - 1, 0, 2, 5));
+  marks.forEach((mark, i) => mark && context.fillRect(x(i) - 1, -1, 2, 5));
 }

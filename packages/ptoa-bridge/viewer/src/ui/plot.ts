@@ -4,58 +4,110 @@ import { tick } from "../run/numbers";
 import { FONT, theme, type Theme } from "./theme";
 
 export interface PlotLine {
-  title: string;
   colour: "curve-1" | "curve-2" | "curve-3" | "curve-4";
+  /** Drawn dashed: another quantity or another run. */
   dashed: boolean;
   /** Measured on few frames: its points are joined over the frames between. */
   sparse: boolean;
+  /** Behind its own smoothed course. */
+  faint: boolean;
 }
 
 export interface PlotData {
-  steps: number[];
-  values: (number | null)[][];
-  /** Frames where something was NaN or Inf. */
-  marks: boolean[];
+  axis: readonly number[];
+  /** Per line: null is a gap, undefined goes on. */
+  values: readonly (readonly (number | null | undefined)[])[];
+  /** Indices of frames where something was NaN or Inf. */
+  marks: readonly number[];
+  /** The stretch of the axis that is shown; null shows all. */
+  zoom: readonly [number, number] | null;
+  /** Place of the frame that is looked at; null where none is chosen. */
+  chosen: number | null;
+}
+
+export interface PlotOptions {
+  lines: readonly PlotLine[];
+  isLog: boolean;
+  format: (value: number) => string;
+}
+
+export interface PlotEvents {
+  cursor(place: number | null): void;
+  zoom(stretch: readonly [number, number] | null): void;
+  pick(place: number): void;
 }
 
 export interface Plot {
   show(data: PlotData): void;
+  /** Puts the cursor where it is on another chart. */
+  point(place: number | null): void;
   resize(width: number, height: number): void;
   destroy(): void;
 }
 
+/** Width of the numbers beside a chart; the map leaves as much for names. */
+export const GUTTER = 66;
+export const RIGHT_EDGE = 10;
 const TICKS = `11px ${FONT}`;
-const SYNC = uPlot.sync("steps");
+const CLICK_SLACK = 4;
 
-export function makePlot(room: HTMLElement, lines: readonly PlotLine[], onCursor: (index: number | null) => void): Plot {
+export function makePlot(room: HTMLElement, options: PlotOptions, events: PlotEvents): Plot {
   const colours = theme();
-  let marks: boolean[] = [];
+  let shown: PlotData = { axis: [], values: [], marks: [], zoom: null, chosen: null };
   const plot = new uPlot(
     {
       width: Math.max(80, room.clientWidth),
       height: Math.max(60, room.clientHeight),
-      padding: [8, 10, 0, 0],
+      padding: [8, RIGHT_EDGE, 0, 0],
       legend: { show: false },
-      cursor: { sync: { key: SYNC.key }, y: false, drag: { x: true, y: false }, points: { size: 6 } },
-      scales: { x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) } },
-      axes: [axis(colours, 24), { ...axis(colours, 50), values: (_, splits) => splits.map(tick) }],
-      series: [{}, ...lines.map((line) => seriesOptions(line, colours))],
+      cursor: { y: false, drag: { x: true, y: false, setScale: false, dist: CLICK_SLACK }, points: { size: 6 }, bind: { dblclick: () => () => (events.zoom(null), null) } },
+      scales: {
+        x: { time: false, range: () => stretchOf(shown) },
+        y: options.isLog ? { distr: 3 } : {},
+      },
+      axes: [axis(colours, 24), { ...axis(colours, GUTTER), values: (_, splits) => splits.map((value) => (value === null ? "" : options.format(value))) }],
+      series: [{}, ...options.lines.map((line) => seriesOptions(line, colours))],
       hooks: {
-        setCursor: [(self) => onCursor(self.cursor.idx ?? null)],
-        draw: [(self) => drawMarks(self, marks, colours)],
+        setCursor: [(self) => events.cursor((self.cursor.left ?? -1) < 0 ? null : self.posToVal(self.cursor.left!, "x"))],
+        setSelect: [(self) => {
+          const { left, width } = self.select;
+          if (width > 0) events.zoom([self.posToVal(left, "x"), self.posToVal(left + width, "x")]);
+          self.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        }],
+        draw: [(self) => drawChosen(self, shown.chosen, colours), (self) => drawMarks(self, shown, colours)],
       },
     },
-    [[], ...lines.map(() => [])],
+    [[], ...options.lines.map(() => [])],
     room,
   );
+  listenForClicks(plot, events);
   return {
     show(data) {
-      marks = data.marks;
-      plot.setData([data.steps, ...data.values]);
+      shown = data;
+      plot.setData([data.axis, ...data.values] as uPlot.AlignedData);
+    },
+    point(place) {
+      const left = place === null ? -10 : plot.valToPos(place, "x");
+      if (Math.abs(left - (plot.cursor.left ?? -10)) < 1) return;
+      plot.setCursor({ left, top: place === null ? -10 : 10 }, false);
     },
     resize: (width, height) => plot.setSize({ width: Math.max(80, width), height: Math.max(60, height) }),
     destroy: () => plot.destroy(),
   };
+}
+
+/** A click without a drag picks the place under the pointer. */
+function listenForClicks(plot: uPlot, events: PlotEvents): void {
+  let from = 0;
+  plot.over.addEventListener("mousedown", (event) => (from = event.clientX));
+  plot.over.addEventListener("click", (event) => {
+    if (Math.abs(event.clientX - from) < CLICK_SLACK && (plot.cursor.left ?? -1) >= 0) events.pick(plot.posToVal(plot.cursor.left!, "x"));
+  });
+}
+
+function stretchOf({ zoom, axis }: PlotData): [number, number] {
+  const [low, high] = zoom ?? [axis[0] ?? 0, axis.at(-1) ?? 1];
+  return low === high ? [low - 1, high + 1] : [low, high];
 }
 
 function axis(colours: Theme, size: number): uPlot.Axis {
@@ -63,27 +115,41 @@ function axis(colours: Theme, size: number): uPlot.Axis {
   return { stroke: colours.soft, font: TICKS, size, gap: 4, grid: line, ticks: { show: false } };
 }
 
+export const axisTick = tick;
+
 function seriesOptions(line: PlotLine, colours: Theme): uPlot.Series {
   const stroke = colours[line.colour];
   return {
-    stroke, width: 1.6, spanGaps: line.sparse,
+    stroke, width: line.faint ? 1 : 1.6, alpha: line.faint ? 0.35 : 1, spanGaps: line.sparse,
     ...(line.dashed && { dash: [5, 3] }),
-    points: { size: 5, stroke, fill: stroke, ...(line.sparse && { show: true }) },
+    points: { size: 5, stroke, fill: stroke, ...(line.sparse && !line.faint && { show: true }) },
   };
 }
 
-/** A triangle at the upper edge where a number was NaN or Inf and the line has a gap. */
-function drawMarks(plot: uPlot, marks: readonly boolean[], colours: Theme): void {
+function drawChosen(plot: uPlot, chosen: number | null, colours: Theme): void {
+  if (chosen === null) return;
   const { ctx: context, bbox } = plot;
-  const size = 5 * devicePixelRatio;
+  const x = Math.round(plot.valToPos(chosen, "x", true));
+  if (x < bbox.left || x > bbox.left + bbox.width) return;
+  context.fillStyle = colours.accent;
+  context.fillRect(x, bbox.top, Math.max(1, devicePixelRatio), bbox.height);
+}
+
+/** A triangle at the upper edge where a number was NaN or Inf and the line has a gap. */
+function drawMarks(plot: uPlot, { marks, axis }: PlotData, colours: Theme): void {
+  const { ctx: context, bbox } = plot;
+  const size = 4 * devicePixelRatio;
   context.fillStyle = colours.bad;
-  marks.forEach((isMarked, i) => {
-    if (!isMarked) return;
-    const x = plot.valToPos(plot.data[0][i]!, "x", true);
+  let last = -Infinity;
+  for (const i of marks) {
+    const x = plot.valToPos(axis[i]!, "x", true);
+    // Thousands of them are one band.
+    if (x < bbox.left - 1 || x > bbox.left + bbox.width + 1 || x - last < 1.5 * devicePixelRatio) continue;
+    last = x;
     context.beginPath();
     context.moveTo(x - size, bbox.top);
     context.lineTo(x + size, bbox.top);
-    context.lineTo(x, bbox.top + 1.6 * size);
+    context.lineTo(x, bbox.top + 1.7 * size);
     context.fill();
-  });
+  }
 }

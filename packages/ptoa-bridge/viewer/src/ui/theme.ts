@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import type { Family } from "../model/kinds";
 
 const NAMES = [
-  "ink", "soft", "faint", "line", "paper", "panel", "halo", "accent", "bad", "curve-1", "curve-2", "curve-3", "curve-4",
+  "ink", "soft", "faint", "line", "paper", "panel", "halo", "accent", "bad", "broken", "curve-1", "curve-2", "curve-3", "curve-4",
   "k-source", "k-attention", "k-linear", "k-norm", "k-add", "k-activation", "k-loss", "k-group", "k-other",
 ] as const;
 type Name = (typeof NAMES)[number];
@@ -11,7 +11,9 @@ export type Theme = Readonly<Record<Name, string>>;
 
 /** Grows when the system turns from light to dark or back. */
 export const schemeChanges = signal(0);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => schemeChanges.value++);
+const darkScheme = matchMedia("(prefers-color-scheme: dark)");
+darkScheme.addEventListener("change", () => schemeChanges.value++);
+export const isDark = (): boolean => darkScheme.matches;
 
 let known: { at: number; theme: Theme } | null = null;
 
