@@ -31,6 +31,7 @@ __all__ = [
     "multihead_probabilities",
     "probabilities",
     "sample_of",
+    "shown_by",
 ]
 
 ENTROPY_VALUES = 1 << 16
@@ -242,13 +243,27 @@ class AttentionMode(TorchFunctionMode):
         # An outer mode would take our own calls for the model's.
         off = torch._C.DisableTorchFunction()
         with off, torch.no_grad(), torch.autocast(result.device.type, enabled=False):
-            if func is F.scaled_dot_product_attention:
-                found = _computed_again(*args, **kwargs)
-            else:
-                found = _as_computed(result, self._heads)
+            found = shown_by(func, args, kwargs, result, heads=self._heads)
             if found is not None:
                 self._seen = True
                 self._show(*found)
+
+
+def shown_by(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *, heads: int
+) -> tuple[Tensor, Tensor] | None:
+    """The sample and the corner of a call that computed probabilities; None where it was another softmax.
+
+    Args:
+        func: A softmax, or ``scaled_dot_product_attention``.
+        args: What it was given.
+        kwargs: What it was given by name.
+        result: What it made.
+        heads: The module's number of heads.
+    """
+    if func is F.scaled_dot_product_attention:
+        return _computed_again(*args, **kwargs)
+    return _as_computed(result, heads)
 
 
 def _row_step(heads: int, queries: int, keys: int) -> int:

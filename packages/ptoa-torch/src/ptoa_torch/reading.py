@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from .graph import Graph
 
-__all__ = ["read"]
+__all__ = ["read", "read_recorded"]
 
 _lazy_buffer: Any = UninitializedBuffer  # torch's own annotation of it says that it takes tensors
 _MAX_NAMED = 4
@@ -278,6 +278,13 @@ def _recorded(request: _Request, recording: Recording) -> Analysis:
     return result
 
 
+def read_recorded(model: nn.Module, recording: Recording) -> Analysis:
+    """The analysis of a forward that ran for another reason; nothing is run again."""
+    label, source = _names(model, None)
+    with _collector_off():
+        return _recorded(_Request(model, None, label, source, keep=True, parts=census(model)), recording)
+
+
 def _aux(drawing: Drawing, graph: Graph) -> dict[str, dict[str, Any]]:
     """What is known of blocks beside their params."""
     found: dict[str, dict[str, Any]] = {}
@@ -294,14 +301,26 @@ def _aux(drawing: Drawing, graph: Graph) -> dict[str, dict[str, Any]]:
             facts["inner"] = region.inner.call.path
         elif region is not None and region.inner is not None and region.inner.makes:
             facts["inner_function"] = places.of(region.inner.makes[0])
+        if region is not None and region.inner is not None and region.inner.makes:
+            facts["hidden"] = region.inner.makes[0].tensor
+        if unit.kind == "attention":
+            facts["ops"] = [op.index for node in unit.nodes for op in node.ops]
         if unit.module is None:
             facts["function"] = places.of(unit.value, unit.modules[0] if unit.modules else None)
         if unit.table is not None and isinstance(unit.table.tensor, Tensor):
             facts["table"] = unit.table.tensor
-        facts = {name: fact for name, fact in facts.items() if fact is not None}
+        facts["reads"] = _reads(unit)
+        facts = {name: fact for name, fact in facts.items() if fact is not None and fact != []}
         if facts:
             found[block] = facts
     return found
+
+
+def _reads(unit: Unit) -> list[Tensor]:
+    """The tensors that a block was made from, its own parameters aside."""
+    made = {id(value) for node in unit.nodes for value in node.makes}
+    read = (value for node in unit.nodes for _, value in node.reads if id(value) not in made)
+    return [value.tensor for value in read if value.source != "param" and isinstance(value.tensor, Tensor)]
 
 
 def _scores(unit: Unit) -> Scores | None:
