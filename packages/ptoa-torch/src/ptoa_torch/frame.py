@@ -41,6 +41,7 @@ class Row:
         "grads",
         "hidden",
         "missing",
+        "omitted",
         "pattern",
         "sample",
         "size",
@@ -54,7 +55,7 @@ class Row:
         self.entropy: Sequence[float] | None = None
         self.pattern: Sequence[float] | None = None
         self.sample = self.size = self.calls = self.grads = 0
-        self.awaited = False
+        self.awaited = self.omitted = False
         self.missing = dict(missing)
 
 
@@ -128,6 +129,9 @@ class Frame:
             self.notes["forwards"] = self.forwards
         if self.skipped:
             self.notes["skipped"] = True
+        omitted = [block for block, row in zip(self.plan.ids, self.rows, strict=False) if row.omitted]
+        if omitted:
+            self.notes["patternsOmitted"] = omitted
         self.places = [[] for _ in self.rows]
         for place, row in enumerate(self.owners):
             if row >= 0:

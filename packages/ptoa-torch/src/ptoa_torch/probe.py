@@ -21,7 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from . import _compat
-from .attention import AttentionMode, attention_entropy, corner, multihead_probabilities, shown_by
+from .attention import (
+    AttentionMode,
+    PatternTurns,
+    attention_entropy,
+    corner,
+    multihead_probabilities,
+    shown_by,
+)
 from .function_watch import FunctionWatch
 from .hooks import Compiled, HookSet
 from .live_trace import LivePass
@@ -109,6 +116,8 @@ class Probe:
         self.frame: Frame | None = None
         self.steps_in_eval = False
         self._meter = Meter(hist)
+        self._turns = PatternTurns()
+        self._turns_of: Frame | None = None
         self._looks_inside = compiled
         self._updates = updates
         self._keeps_early = keeps_early
@@ -141,6 +150,7 @@ class Probe:
     def disarm(self) -> None:
         """Take everything off after a step."""
         frame, self.frame = self.frame, None
+        self._turns_of = None
         if frame is None:
             return
         unseen = not frame.forwards and not frame.calls
@@ -589,7 +599,11 @@ class Probe:
         pattern = corner(first)
         row.size = pattern.shape[-1] if pattern.shape[-1] == pattern.shape[-2] else 0
         frame.parcel.put(attention_entropy(sample), lambda values: setattr(row, "entropy", values))
-        if row.size:
+        if self._turns_of is not frame:
+            self._turns_of = frame
+            self._turns.begin()
+        row.omitted = row.size > 0 and not self._turns.takes(index, heads=len(pattern), size=row.size)
+        if row.size and not row.omitted:
             frame.parcel.put(pattern, lambda values: setattr(row, "pattern", values))
         frame.stopwatch.spent("forward", clock() - started)
 
