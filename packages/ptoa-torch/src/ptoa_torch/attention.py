@@ -24,7 +24,9 @@ from ptoa_core.protocol import PATTERN_SIZE
 __all__ = [
     "ENTROPY_VALUES",
     "MAX_VALUES",
+    "PATTERN_BYTES",
     "AttentionMode",
+    "PatternTurns",
     "Show",
     "attention_entropy",
     "corner",
@@ -34,8 +36,10 @@ __all__ = [
     "shown_by",
 ]
 
-ENTROPY_VALUES = 1 << 18
-MAX_VALUES = 1 << 22
+ENTROPY_VALUES = 1 << 16
+MAX_VALUES = 1 << 19
+PATTERN_BYTES = 2_000_000  # of one frame, as they are written
+_HEAD_BYTES = 48  # what is written of a head beside its numbers
 _SOFTMAX = frozenset((F.softmax, torch.softmax, Tensor.softmax))
 _TINY = 1e-30
 
@@ -97,6 +101,59 @@ def corner(probs: Tensor) -> Tensor:
     """
     size = min(PATTERN_SIZE, probs.shape[2], probs.shape[3])
     return probs[0, :, :size, :size].detach().to(torch.float32)
+
+
+class PatternTurns:
+    """Which blocks' patterns a frame carries, where not all have room: they take turns.
+
+    Args:
+        room: Bytes of the patterns of one frame, as they are written.
+
+    Example:
+        >>> turns = PatternTurns(room=20_000)
+        >>> for _ in range(3):
+        ...     turns.begin()
+        ...     [turns.takes(row, heads=2, size=32) for row in range(3)]
+        [True, False, False]
+        [False, True, False]
+        [False, False, True]
+    """
+
+    def __init__(self, room: int = PATTERN_BYTES) -> None:
+        """Know no block yet."""
+        self._room = room
+        self._left = room
+        self._costs: dict[int, int] = {}
+        self._chosen: set[int] = set()
+        self._last = -1
+
+    def begin(self) -> None:
+        """A new frame: the blocks after those of the last one come first."""
+        rows = sorted(
+            (row for row, cost in self._costs.items() if cost <= self._room),
+            key=lambda row: (row <= self._last, row),
+        )
+        self._left, self._chosen = self._room, set()
+        for row in rows:
+            if self._costs[row] > self._left:
+                break
+            self._take(row)
+            self._chosen.add(row)
+
+    def takes(self, row: int, *, heads: int, size: int) -> bool:
+        """Whether a block's patterns go into this frame."""
+        known = row in self._costs
+        cost = heads * (4 * -(-size * size * 4 // 3) + _HEAD_BYTES)
+        self._costs[row] = cost
+        if known or cost > self._left:
+            return row in self._chosen
+        self._take(row)
+        return True
+
+    def _take(self, row: int) -> None:
+        """Give a block its room."""
+        self._left -= self._costs[row]
+        self._last = row
 
 
 def probabilities(
@@ -251,7 +308,9 @@ class AttentionMode(TorchFunctionMode):
 
     def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Show the probabilities, if these are."""
-        with torch.no_grad(), torch.autocast(result.device.type, enabled=False):
+        # An outer mode would take our own calls for the model's.
+        off = torch._C.DisableTorchFunction()
+        with off, torch.no_grad(), torch.autocast(result.device.type, enabled=False):
             found = shown_by(func, args, kwargs, result, heads=self._heads)
             if found is not None:
                 self._seen = True

@@ -42,6 +42,7 @@ class Row:
         "hidden",
         "logit",
         "missing",
+        "omitted",
         "pattern",
         "sample",
         "size",
@@ -56,7 +57,7 @@ class Row:
         self.logit: float | None = None
         self.pattern: Sequence[float] | None = None
         self.sample = self.size = self.calls = self.grads = 0
-        self.awaited = False
+        self.awaited = self.omitted = False
         self.missing = dict(missing)
 
 
@@ -130,6 +131,9 @@ class Frame:
             self.notes["forwards"] = self.forwards
         if self.skipped:
             self.notes["skipped"] = True
+        omitted = [block for block, row in zip(self.plan.ids, self.rows, strict=False) if row.omitted]
+        if omitted:
+            self.notes["patternsOmitted"] = omitted
         self.places = [[] for _ in self.rows]
         for place, row in enumerate(self.owners):
             if row >= 0:

@@ -21,7 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from . import _compat
-from .attention import AttentionMode, attention_entropy, corner, multihead_probabilities, shown_by
+from .attention import (
+    AttentionMode,
+    PatternTurns,
+    attention_entropy,
+    corner,
+    multihead_probabilities,
+    shown_by,
+)
 from .function_watch import FunctionWatch
 from .hooks import Compiled, HookSet
 from .live_trace import LivePass
@@ -109,6 +116,8 @@ class Probe:
         self.frame: Frame | None = None
         self.steps_in_eval = False
         self._meter = Meter(hist)
+        self._turns = PatternTurns()
+        self._turns_of: Frame | None = None
         self._looks_inside = compiled
         self._updates = updates
         self._keeps_early = keeps_early
@@ -141,6 +150,7 @@ class Probe:
     def disarm(self) -> None:
         """Take everything off after a step."""
         frame, self.frame = self.frame, None
+        self._turns_of = None
         if frame is None:
             return
         unseen = not frame.forwards and not frame.calls
@@ -156,6 +166,7 @@ class Probe:
         self.frame = None
         self._entries.end()
         self._take_off()
+        self._hooks.forget()
         self._meter.forget()
         self._updates.forget()
 
@@ -181,7 +192,7 @@ class Probe:
             module = target.module
             if module is not None and (id(module) in closed) == inside:
                 put = self._hooks.before if target.takes_input else self._hooks.after
-                put(module, partial(self._saw, target))
+                put(module, partial(self._saw, target), target)
         # The compiler asks which modes are entered, so none is around a part that it runs.
         if bool(closed) == inside:
             for module, row, heads in plan.attention:
@@ -568,7 +579,8 @@ class Probe:
             if frame is None or not wanted or frame.rows[row].entropy is not None or frame.rows[row].sample:
                 return forward(*args, **kwargs)
             if isinstance(module, nn.MultiheadAttention):
-                with self._aside(place), torch.no_grad(), _compat.no_autocast():
+                off = torch._C.DisableTorchFunction()
+                with self._aside(place), off, torch.no_grad(), _compat.no_autocast():
                     self._show_multihead(frame, row, module, args, kwargs)
                 return forward(*args, **kwargs)
             with AttentionMode(heads, partial(self._show, frame, row), fail):
@@ -599,7 +611,11 @@ class Probe:
         row.size = pattern.shape[-1] if pattern.shape[-1] == pattern.shape[-2] else 0
         frame.parcel.put(attention_entropy(sample), lambda values: setattr(row, "entropy", values))
         frame.parcel.put(logit, lambda values: setattr(row, "logit", values[0]))
-        if row.size:
+        if self._turns_of is not frame:
+            self._turns_of = frame
+            self._turns.begin()
+        row.omitted = row.size > 0 and not self._turns.takes(index, heads=len(pattern), size=row.size)
+        if row.size and not row.omitted:
             frame.parcel.put(pattern, lambda values: setattr(row, "pattern", values))
         frame.stopwatch.spent("forward", clock() - started)
 
