@@ -166,6 +166,7 @@ class MapView {
     context.imageSmoothingEnabled = false;
     context.drawImage(this.cells, GUTTER, 0, width, height);
     this.names(context, colours.soft);
+    this.canvas.dataset.frames = String(store.length);
   }
 
   /** A block's label without what all of them begin with. */
@@ -237,6 +238,7 @@ class MapView {
   }
 
   pick(x: number, y: number): void {
+    if (this.ids.length !== this.app.store.value.blocks.size) this.draw();
     const [id, place] = [this.rowAt(y), this.placeAt(x)];
     if (id !== null) this.app.select(id);
     if (place !== null) this.app.training.look(frameAt(this.app, place));
