@@ -2,9 +2,9 @@
 
     python tests/benchmarks/bench_run_page.py [map file live] [--frames N] [--blocks N] [--rounds N]
 
-Chromium shows the built page on a real bridge. Main-thread times are those that Chromium itself counts
-(``Performance.getMetrics``: seconds in which the page's main thread was busy), which another load on the machine
-does not stretch. Each figure is a median of several rounds and stands beside its goal.
+Chromium shows the built page on a real bridge. Main-thread times are processor time of the page's main
+thread, as Chromium counts it (``Performance.getMetrics``), which other load hardly stretches. Each figure
+is a median of several rounds and stands beside its goal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ptoa_core.spec import Block, ModelSpec
 
 FLAGS = ("--disable-gpu", "--no-first-run", "--disable-background-networking", "--enable-precise-memory-info")
 TEMPLATES = 8
-READY = "() => document.querySelector('#state').dataset.state !== 'reading'"
+IS_READ = "() => document.querySelector('#state').dataset.state === 'file'"
 
 
 def model(count):
@@ -127,9 +127,8 @@ class Tab:
 
     def until_frames(self, count, seconds):
         """Wait until so many are shown."""
-        self.page.wait_for_function(
-            "(n) => Number(document.querySelector('#frames').textContent) >= n", arg=count, timeout=1000 * seconds
-        )
+        shown = "(n) => Number(document.querySelector('#frames').textContent) >= n"
+        self.page.wait_for_function(shown, arg=count, timeout=1000 * seconds)
 
     def close(self):
         self.context.close()
@@ -139,13 +138,21 @@ def say(what, value, goal):
     print(f"{what:58} {value:>24}   goal {goal}", flush=True)
 
 
+LONG_TASKS = """() => {
+    window.longest = 0;
+    new PerformanceObserver((list) => {
+        window.longest = Math.max(window.longest, ...list.getEntries().map((one) => one.duration));
+    }).observe({ entryTypes: ["longtask"] });
+}"""
+
 # What the benchmark asks of the page's own clock: the work of an event and of the paint after it, in ms.
 AFTER_PAINT = """async ([selector, times, x0, y0]) => {
     const element = document.querySelector(selector);
     const { width, height, left, top } = element.getBoundingClientRect();
     const took = [];
     for (let i = 0; i < times; i++) {
-        const [clientX, clientY] = [left + x0 + ((i * 37) % (width - x0 - 20)), top + y0 + ((i * 13) % (height - y0))];
+        const clientX = left + x0 + ((i * 37) % (width - x0 - 20));
+        const clientY = top + y0 + ((i * 13) % (height - y0));
         const begun = performance.now();
         element.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY, bubbles: true }));
         await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
@@ -167,17 +174,10 @@ def bench_file(browser, options):
         draws, cursors = [], []
         for _ in range(options.rounds):
             tab = Tab(browser, f"http://127.0.0.1:{bridge.port}/")
-            tab.page.evaluate(
-                """() => {
-                    window.longest = 0;
-                    new PerformanceObserver((list) => {
-                        for (const one of list.getEntries()) window.longest = Math.max(window.longest, one.duration);
-                    }).observe({ entryTypes: ["longtask"] });
-                }"""
-            )
+            tab.page.evaluate(LONG_TASKS)
             before, busy = time.perf_counter(), tab.busy()
             tab.page.set_input_files("#file", path)
-            tab.page.wait_for_function("() => document.querySelector('#state').dataset.state === 'file'", timeout=600_000)
+            tab.page.wait_for_function(IS_READ, timeout=600_000)
             seconds = time.perf_counter() - before
             speeds.append(size / seconds)
             busies.append(size / (tab.busy() - busy))
@@ -195,11 +195,11 @@ def bench_file(browser, options):
         say("  memory when read", f"{statistics.median(memories):.0f} MB", "bounded")
     if "map" in options.what:
         say(f"map of {about}: first draw", f"{statistics.median(draws):.0f} ms", "<= 300 ms")
-        say("  main-thread time of a cursor move and its paint", f"{statistics.median(cursors):.1f} ms", "<= 8 ms")
+        say("  a cursor move and its paint, main thread", f"{statistics.median(cursors):.1f} ms", "<= 8 ms")
 
 
 def map_times(tab, moves=60):
-    """Milliseconds of main-thread time: the map drawn anew with another measure, and one move over it."""
+    """Milliseconds of main-thread time: all of the map drawn with another measure, and one move over it."""
     draws = []
     for name in ("dead share", "gradient size", "activation size"):
         button = tab.page.locator("#map-panel").get_by_role("button", name=name)
@@ -214,7 +214,7 @@ def map_times(tab, moves=60):
 
 
 def bench_live(browser, options):
-    """Twenty frames a second on top of a full history: how busy the main thread is, and whether memory grows."""
+    """Twenty frames a second on a full history: how busy the main thread is, and whether memory grows."""
     texts = frame_texts(options.blocks)
     # What the bridge keeps is bounded in bytes, too: without histograms the history is full at once.
     light = frame_texts(options.blocks, hist=False)
@@ -228,7 +228,8 @@ def bench_live(browser, options):
             time.sleep(0.05)
         tab.until_frames(options.frames, 300)
         stop = threading.Event()
-        pusher = threading.Thread(target=push_steadily, args=(bridge, options.frames, texts, stop), daemon=True)
+        source = (bridge, options.frames, texts, stop)
+        pusher = threading.Thread(target=push_steadily, args=source, daemon=True)
         pusher.start()
         shares, memories = [], []
         for _ in range(options.rounds):
@@ -257,12 +258,13 @@ def push_steadily(bridge, first, texts, stop, rate=20):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", choices=["map", "file", "live", []], default=["map", "file", "live"])
+    parser.add_argument("what", nargs="*", help="map, file, live (default: all)")
     parser.add_argument("--frames", type=int, default=5000)
     parser.add_argument("--blocks", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10)
     options = parser.parse_args()
+    options.what = options.what or ["map", "file", "live"]
     program = os.environ.get("PTOA_CHROMIUM") or shutil.which("chromium")
     root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     with sync_playwright() as playwright:

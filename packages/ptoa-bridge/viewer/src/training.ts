@@ -87,7 +87,8 @@ export class Training {
     const isNewest = this.at.value === null && this.hasLatest();
     const found = this.found.value;
     if (!isNewest && found?.index === this.index.value) return found.blocks.get(id);
-    return this.at.value === null ? this.store.value.latest.get(id) : undefined;
+    // Until it is found, what was shown before stays: no blink while the slider moves.
+    return this.at.value === null ? this.store.value.latest.get(id) : found?.blocks.get(id);
   }
 
   /** A colour for each block and each group of the graph at the step that is looked at; null without a run. */
