@@ -55,7 +55,9 @@ def colours(page, places):
     return page.locator("#map-cells").evaluate(script, places)
 
 
-def choose(page, measure):
+def choose(page, measure, frames):
+    """Show a measure on the map, and wait until it is drawn with so many frames."""
+    expect(page.locator("#map-cells")).to_have_attribute("data-frames", str(frames))
     page.locator("#map-panel").get_by_role("button", name=measure).click()
 
 
@@ -64,7 +66,7 @@ def test_dead_units_stand_out_on_the_map_where_and_when_they_died(visit, running
         running.push_health(frame(step, m3={"dead": 1.0 if step >= 10 else 0.1}))
     seen = visit(running.local_url)
     expect(seen.page.locator("#frames")).to_have_text("20")
-    choose(seen.page, "dead share")
+    choose(seen.page, "dead share", 20)
     before, after, other = colours(seen.page, [(0.2, 3.5 / 6), (0.9, 3.5 / 6), (0.9, 1.5 / 6)])
     assert before == other
     assert sum(after) < sum(before) - 300  # dark on a light page
@@ -75,7 +77,7 @@ def test_vanishing_and_exploding_sizes_are_the_two_ends_of_a_scale(visit, runnin
         running.push_health(frame(step, m0={"gradient": 1e-9}, m5={"gradient": 10.0}))
     seen = visit(running.local_url)
     expect(seen.page.locator("#frames")).to_have_text("4")
-    choose(seen.page, "gradient size")
+    choose(seen.page, "gradient size", 4)
     small, usual, large = colours(seen.page, [(0.5, 0.5 / 6), (0.5, 2.5 / 6), (0.5, 5.5 / 6)])
     assert small[2] > small[0] + 80, "blue where it vanishes"
     assert large[0] > large[2] + 80, "orange where it explodes"
@@ -92,6 +94,7 @@ def test_nan_is_marked_on_charts_map_and_table_and_in_words(visit, running):
     expect(seen.page.locator("#loss-points")).to_have_text("10 points")
     expect(seen.page.locator('[data-block="m2"] [data-measure="updateRatio"]')).to_have_text("NaN")
     expect(seen.page.locator("#map-panel .broken-key")).to_be_visible()
+    choose(seen.page, "update ratio", 10)
     marks = {tuple(colour) for colour in colours(seen.page, [(0.9 + i / 1000, 2.5 / 6) for i in range(12)])}
     assert (214, 0, 110) in marks
 

@@ -36,12 +36,16 @@ export class App {
   readonly notices = signal<readonly string[]>([]);
   /** Counts paints: what shows numbers of the store reads it and so follows the store at its pace. */
   readonly tick = signal(0);
+  /** The same for what takes longer to draw: the map, and colours on the graph. */
+  readonly slowTick = signal(0);
   readonly frames = computed(() => (this.tick.value, this.store.value.length));
   private readonly finder = signal<FrameFinder | null>(null);
   readonly training = new Training(this.store, this.tick, this.finder, () => this.client !== null);
   private client: BridgeClient | null = null;
   /** Counts what was opened, so that a file still being read stops when another takes its place. */
   private opened = 0;
+  private trailing = 0;
+  private lastSlow = -Infinity;
   private readonly painter = new Painter(() => this.paint());
 
   /** Follows the bridge that served this page; without a token there is nothing to ask. */
@@ -72,6 +76,7 @@ export class App {
     await this.show(kind, plain(name, 80), FILE_CAPACITY, async (isCurrent) => {
       const blob = await file;
       await eachPart(blob, plain(name, 80), (part) => isCurrent() && this.takePart(part));
+      this.painter.request();
       if (isCurrent()) this.finder.value = (index) => frameOfFile(this.store.peek(), blob, index);
     });
   }
@@ -175,7 +180,7 @@ export class App {
     switch (part.kind) {
       case "model": this.setModel(part.spec); break;
       case "trace": this.trace.value = part.trace; break;
-      case "frame": if (this.store.value.add(part.frame, part.place)) this.painter.request(); break;
+      case "frame": if (this.store.value.add(part.frame, part.place)) this.painter.request(READING_MS); break;
       case "warning": this.notice(part.text);
     }
     return true;
@@ -186,6 +191,15 @@ export class App {
     this.store.value.settle();
     this.training.other.value?.store.settle();
     this.tick.value++;
+    clearTimeout(this.trailing);
+    const wait = this.lastSlow + SLOW_MS - performance.now();
+    if (wait > 0) this.trailing = window.setTimeout(() => this.paintSlow(), wait);
+    else this.paintSlow();
+  }
+
+  private paintSlow(): void {
+    this.lastSlow = performance.now();
+    this.slowTick.value++;
   }
 
   /** Goes on painting after a pause. */
@@ -210,7 +224,10 @@ const frameOfFile: (store: RunStore, file: Blob, index: number) => Promise<Healt
   return place ? readFrame(file, place) : null;
 };
 
+const SLOW_MS = 600;
 const WORK_MS = 12;
+/** Between two paints while a file is read: what is read shows, and most of the time goes into reading on. */
+const READING_MS = 500;
 
 /** Reads a file part by part until `take` says no, and lets the browser paint and answer input in between. */
 async function eachPart(file: Blob, name: string, take: (part: FilePart) => boolean): Promise<void> {

@@ -87,13 +87,15 @@ export class Training {
     const isNewest = this.at.value === null && this.hasLatest();
     const found = this.found.value;
     if (!isNewest && found?.index === this.index.value) return found.blocks.get(id);
-    return this.at.value === null ? this.store.value.latest.get(id) : undefined;
+    // Until it is found, what was shown before stays: no blink while the slider moves.
+    return this.at.value === null ? this.store.value.latest.get(id) : found?.blocks.get(id);
   }
 
   /** A colour for each block and each group of the graph at the step that is looked at; null without a run. */
   tints(outline: Outline, isDark: boolean, bad: string): ReadonlyMap<string, string> | null {
     const { value: store } = this.store;
-    const index = this.index.value;
+    // While the newest frame is followed, whoever asks says when: colours need not change with every frame.
+    const index = this.at.value === null ? this.index.peek() : this.index.value;
     if (index < 0) return null;
     const measure = this.measure.value;
     const scale = scaleFor(measure, store.blocks.values());

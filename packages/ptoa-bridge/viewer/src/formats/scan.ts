@@ -80,7 +80,6 @@ const isCount = (value: number): boolean => Number.isSafeInteger(value) && value
 
 class Scan {
   private at = 0;
-  private readonly decoder = new TextDecoder();
 
   constructor(private readonly bytes: Uint8Array) {}
 
@@ -159,10 +158,13 @@ class Scan {
   /** A plain name: ASCII without escapes. */
   name(): string {
     this.one(QUOTE);
-    const start = this.at;
-    for (let byte = this.bytes[this.at]!; byte !== QUOTE; byte = this.bytes[++this.at]!)
+    let name = "";
+    for (let byte = this.bytes[this.at]!; byte !== QUOTE; byte = this.bytes[++this.at]!) {
       if (!(byte >= 0x20 && byte < 0x7f) || byte === BACKSLASH) throw GIVE_UP;
-    return this.decoder.decode(this.bytes.subarray(start, this.at++));
+      name += String.fromCharCode(byte);
+    }
+    this.at++;
+    return name;
   }
 
   maybe(): number | null {

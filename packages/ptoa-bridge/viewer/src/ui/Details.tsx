@@ -116,11 +116,12 @@ const FIELDS = [
   ["satFrac", "saturated", "share"], ["nanCount", "NaN", "count"], ["infCount", "Inf", "count"],
 ] as const;
 
-/** The latest statistics of the block. */
+/** The statistics of the block at the step that is looked at. */
 function Health({ app, id }: { app: App; id: string }) {
   app.tick.value;
   const health = app.training.healthOf(id);
-  if (!health) return null;
+  const step = app.training.at.value;
+  if (!health) return step === null ? null : <p class="quiet">The whole frame of this step is no longer to be had; the table has its numbers.</p>;
   const measured = STATS.flatMap(([key, title]): [string, Stats][] => (health[key] ? [[title, health[key]]] : []));
   const rows = FIELDS.filter(([field]) => measured.some(([, stats]) => stats[field] !== undefined));
   const norms: [string, string][] = (["weightNorm", "weightGradNorm", "updateRatio"] as const)
@@ -128,7 +129,7 @@ function Health({ app, id }: { app: App; id: string }) {
     .map((key) => [{ weightNorm: "norm of weights", weightGradNorm: "norm of their gradient", updateRatio: "update ratio" }[key], value(health[key])]);
   return (
     <>
-      <h3>Latest frame</h3>
+      <h3>{step === null ? "Latest frame" : `Step ${count(step)}`}</h3>
       {measured.length > 0 && (
         <table class="stats">
           <thead>

@@ -26,6 +26,7 @@ export function GraphPanel({ app }: { app: App }) {
   useSignalEffect(() => {
     const { value: model } = app.model;
     schemeChanges.value;
+    app.slowTick.value;
     if (model) view.current!.colour(app.training.tints(model.outline, isDark(), theme().broken));
   });
   useSignalEffect(() => {

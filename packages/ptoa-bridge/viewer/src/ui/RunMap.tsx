@@ -14,9 +14,6 @@ import { blockRows } from "./rows";
 import { FONT, isDark, schemeChanges, theme } from "./theme";
 import { useSize } from "./hooks";
 
-/** A run that is long and deep is drawn anew less often than the charts. */
-const BETWEEN = 400;
-
 export function RunMap({ app }: { app: App }) {
   const view = useRef<MapView | null>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -28,17 +25,14 @@ export function RunMap({ app }: { app: App }) {
   }, []);
   useSize(room, (width, height) => view.current!.resize(width, height));
   useSignalEffect(() => {
-    app.tick.value;
-    // What drawing reads beside, the cursor above all, is no reason to draw all cells.
-    untracked(() => view.current!.draw());
-  });
-  useSignalEffect(() => {
+    app.slowTick.value;
     training.measure.value;
     training.zoom.value;
     training.axis.value;
     app.model.value;
     schemeChanges.value;
-    untracked(() => view.current!.draw(true));
+    // What drawing reads beside, the cursor above all, is no reason to draw all cells.
+    untracked(() => view.current!.draw());
   });
   useSignalEffect(() => view.current!.drawCursor());
   return (
@@ -72,7 +66,7 @@ export function RunMap({ app }: { app: App }) {
 
 function Legend({ app }: { app: App }) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  app.tick.value;
+  app.slowTick.value;
   const measure = app.training.measure.value;
   const scale = scaleFor(measure, app.store.value.blocks.values());
   useLayoutEffect(() => {
@@ -131,8 +125,6 @@ class MapView {
   private height = 0;
   private ids: string[] = [];
   private common = "";
-  private last = -Infinity;
-  private later = 0;
   private readonly cells = document.createElement("canvas");
 
   constructor(
@@ -144,18 +136,11 @@ class MapView {
   resize(width: number, height: number): void {
     if (width === this.width && height === this.height) return;
     [this.width, this.height] = [width, height];
-    this.draw(true);
+    this.draw();
   }
 
-  /** Draws all cells; while frames come, only now and then. */
-  draw(now = false): void {
-    clearTimeout(this.later);
-    const wait = this.last + BETWEEN - performance.now();
-    if (!now && wait > 0) {
-      this.later = window.setTimeout(() => this.draw(true), wait);
-      return;
-    }
-    this.last = performance.now();
+  /** Draws all cells. */
+  draw(): void {
     if (this.width <= 0 || this.height <= 0) return;
     this.paint();
     this.drawCursor();
@@ -181,6 +166,7 @@ class MapView {
     context.imageSmoothingEnabled = false;
     context.drawImage(this.cells, GUTTER, 0, width, height);
     this.names(context, colours.soft);
+    this.canvas.dataset.frames = String(store.length);
   }
 
   /** A block's label without what all of them begin with. */
@@ -252,6 +238,7 @@ class MapView {
   }
 
   pick(x: number, y: number): void {
+    if (this.ids.length !== this.app.store.value.blocks.size) this.draw();
     const [id, place] = [this.rowAt(y), this.placeAt(x)];
     if (id !== null) this.app.select(id);
     if (place !== null) this.app.training.look(frameAt(this.app, place));

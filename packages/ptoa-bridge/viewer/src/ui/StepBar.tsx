@@ -37,7 +37,7 @@ export function StepBar({ app }: { app: App }) {
           smooth
           <input type="range" id="smooth" min={0} max={0.98} step={0.02} value={training.smoothing.value} onInput={(event) => (training.smoothing.value = Number(event.currentTarget.value))} />
         </label>
-        <button type="button" id="whole" class={training.zoom.value ? undefined : "hidden"} title="Show the whole run" onClick={() => (training.zoom.value = null)}>Whole</button>
+        {training.zoom.value && <button type="button" id="whole" onClick={() => (training.zoom.value = null)}>Whole run</button>}
       </div>
       <Other app={app} />
     </div>
