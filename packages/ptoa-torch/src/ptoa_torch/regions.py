@@ -502,7 +502,8 @@ def _is_rotation(nodes: Nodes, node: Node) -> bool:
     if node.kind != "add" and node.name not in ("sub", "addcmul"):
         return False
     makers = [nodes.maker(value) for _, value in node.reads]
-    return len(makers) == 2 and all(maker is not None and maker.name == "mul" for maker in makers)
+    # Both sides hold the query; a learned bias that is added to it turns nothing.
+    return len(makers) == 2 and all(m is not None and m.name == "mul" and m.live for m in makers)
 
 
 def _added_positions(nodes: Nodes, value: Value) -> str | None:
