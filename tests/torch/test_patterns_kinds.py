@@ -219,11 +219,11 @@ class one_output_in_many_places(nn.Module):
         return self.b(y) + self.c(y) * y
 
 
-@kind("i0 x <", "l0 body.0 < i0", "n0 body.1 < l0", args=(_x().half(),))
-class half_on_the_cpu(nn.Module):
+@kind("i0 x <", "l0 body.0 < i0", "n0 body.1 < l0", args=(_x().bfloat16(),))
+class bfloat16_on_the_cpu(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).half()
+        self.body = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).bfloat16()
 
     def forward(self, x):
         return self.body(x)
