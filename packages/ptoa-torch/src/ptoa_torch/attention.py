@@ -251,7 +251,8 @@ class AttentionMode(TorchFunctionMode):
 
     def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Show the probabilities, if these are."""
-        with torch.no_grad(), torch.autocast(result.device.type, enabled=False):
+        off = torch._C.DisableTorchFunction  # other modes that are on need not see our own calls
+        with off(), torch.no_grad(), torch.autocast(result.device.type, enabled=False):
             found = shown_by(func, args, kwargs, result, heads=self._heads)
             if found is not None:
                 self._seen = True

@@ -568,7 +568,8 @@ class Probe:
             if frame is None or not wanted or frame.rows[row].entropy is not None or frame.rows[row].sample:
                 return forward(*args, **kwargs)
             if isinstance(module, nn.MultiheadAttention):
-                with self._aside(place), torch.no_grad(), _compat.no_autocast():
+                off = torch._C.DisableTorchFunction()
+                with self._aside(place), off, torch.no_grad(), _compat.no_autocast():
                     self._show_multihead(frame, row, module, args, kwargs)
                 return forward(*args, **kwargs)
             with AttentionMode(heads, partial(self._show, frame, row), fail):
