@@ -54,6 +54,8 @@ ROWS = {
 }
 EVERY_PYTHON = ("core", "bridge")
 EXAMPLES = "tests/papertoanything/test_examples.py"  # a session of its own
+# Tests of ptoa-torch that need transformers run where it is installed.
+HUB_MODELS = ("tests/torch/test_hf_models.py", "tests/torch/test_zoo_transformers.py")
 
 nox.needs_version = ">=2025.2"
 nox.options.reuse_existing_virtualenvs = True
@@ -178,7 +180,8 @@ def tests(session: nox.Session, row: str) -> None:
     """A package's tests, where nothing is installed but what the package requires."""
     package, extras, stand_ins = ROWS[row]
     install(session, package, *stand_ins, *TEST, extras=extras)
-    pytest(session, "python", f"tests/{row.removesuffix('-torch')}", f"--ignore={EXAMPLES}")
+    extra = HUB_MODELS if row == "integrations" else ()
+    pytest(session, "python", f"tests/{row.removesuffix('-torch')}", *extra, f"--ignore={EXAMPLES}")
 
 
 @nox.session(venv_backend="none")

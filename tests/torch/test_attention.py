@@ -36,7 +36,7 @@ def look(heads: int, run):
     def fail(error: Exception) -> None:
         raise error
 
-    with AttentionMode(heads, lambda sample, first: seen.append((sample, first)), fail):
+    with AttentionMode(heads, lambda sample, first, largest: seen.append((sample, first)), fail):
         run()
     return seen
 

@@ -268,7 +268,7 @@ class _Drawer:
         label = (node.path if node.call is not None and node.path else "") or _function_label(node)
         if kind == "group":
             label = str(params.extra.get("type") or label)
-        unit = self._new(kind, node, label, params)
+        unit = self._new(kind, node, node.label or label, params)
         if kind == "embedding" and self._reads_positions(node):
             unit.kind = "posenc"
             unit.params = BlockParams(variant=self._table_variant(node), maxLen=params.vocab, d=params.d)

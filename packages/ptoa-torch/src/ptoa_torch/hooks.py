@@ -126,6 +126,12 @@ class ForwardWrap:
         finally:
             _compat.set_compiler(callback)
 
+    def __getattr__(self, name: str) -> Any:
+        """What is asked of a forward (its code, its defaults) is asked of the one that is wrapped."""
+        if name == "__wrapped__":
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
     def remove(self) -> None:
         """Put the forward back. Where another wrap was laid over this one, stay as a way through."""
         self._around = None

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from ptoa_core.spec import ModelSpec
 
     from .graph import Graph
+    from .regions import Region
 
-__all__ = ["read"]
+__all__ = ["read", "read_recorded"]
 
 _lazy_buffer: Any = UninitializedBuffer  # torch's own annotation of it says that it takes tensors
 _MAX_NAMED = 4
@@ -320,30 +321,61 @@ def _recorded(request: _Request, recording: Recording) -> Analysis:
     return result
 
 
+def read_recorded(model: nn.Module, recording: Recording) -> Analysis:
+    """The analysis of a forward that ran for another reason; nothing is run again."""
+    label, source = _names(model, None)
+    with _collector_off():
+        return _recorded(_Request(model, None, label, source, keep=True, parts=census(model)), recording)
+
+
 def _aux(drawing: Drawing, graph: Graph) -> dict[str, dict[str, Any]]:
     """What is known of blocks beside their params."""
-    found: dict[str, dict[str, Any]] = {}
     places = Places(graph)
-    for block, unit in drawing.units.items():
-        region, facts = unit.region, dict[str, Any]()
-        if unit.modules:
-            facts["modules"] = list(unit.modules)
-        if region is not None and region.weights is not None and isinstance(region.weights.tensor, Tensor):
-            facts["weights"] = region.weights.tensor
-        elif unit.kind == "attention" and (scores := _scores(unit)) is not None:
-            facts["scores"] = scores
-        if region is not None and region.inner is not None and region.inner.call is not None:
-            facts["inner"] = region.inner.call.path
-        elif region is not None and region.inner is not None and region.inner.makes:
-            facts["inner_function"] = places.of(region.inner.makes[0])
-        if unit.module is None:
-            facts["function"] = places.of(unit.value, unit.modules[0] if unit.modules else None)
-        if unit.table is not None and isinstance(unit.table.tensor, Tensor):
-            facts["table"] = unit.table.tensor
-        facts = {name: fact for name, fact in facts.items() if fact is not None}
-        if facts:
-            found[block] = facts
-    return found
+    found = {block: _facts(unit, places) for block, unit in drawing.units.items()}
+    return {block: facts for block, facts in found.items() if facts}
+
+
+def _facts(unit: Unit, places: Places) -> dict[str, Any]:
+    """What is known of one block; see `Analysis.aux`."""
+    facts: dict[str, Any] = {"modules": list(unit.modules), "reads": _reads(unit)}
+    facts.update(_attention_facts(unit) if unit.kind == "attention" else {})
+    facts.update(_region_facts(unit.region, places) if unit.region is not None else {})
+    if unit.module is None:
+        facts["function"] = places.of(unit.value, unit.modules[0] if unit.modules else None)
+    if unit.table is not None and isinstance(unit.table.tensor, Tensor):
+        facts["table"] = unit.table.tensor
+    # By type: a traced value that is compared with a list would have torch.fx trace the comparison.
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    return {name: fact for name, fact in known.items() if type(fact) is not list or fact}
+
+
+def _attention_facts(unit: Unit) -> dict[str, Any]:
+    """The operations of an attention block, and what its probabilities can be computed from again."""
+    weights = None if unit.region is None else unit.region.weights
+    kept = weights is not None and isinstance(weights.tensor, Tensor)
+    ops = [op.index for node in unit.nodes for op in node.ops]
+    return {"ops": ops, "scores": None if kept else _scores(unit)}
+
+
+def _region_facts(region: Region, places: Places) -> dict[str, Any]:
+    """The probabilities of an attention region, and where an mlp's inner activation is computed."""
+    facts: dict[str, Any] = {}
+    if region.weights is not None and isinstance(region.weights.tensor, Tensor):
+        facts["weights"] = region.weights.tensor
+    if region.inner is not None and region.inner.call is not None:
+        facts["inner"] = region.inner.call.path
+    elif region.inner is not None and region.inner.makes:
+        facts["inner_function"] = places.of(region.inner.makes[0])
+    if region.inner is not None and region.inner.makes:
+        facts["hidden"] = region.inner.makes[0].tensor
+    return facts
+
+
+def _reads(unit: Unit) -> list[Tensor]:
+    """The tensors that a block was made from, its own parameters aside."""
+    made = {id(value) for node in unit.nodes for value in node.makes}
+    read = (value for node in unit.nodes for _, value in node.reads if id(value) not in made)
+    return [value.tensor for value in read if value.source != "param" and isinstance(value.tensor, Tensor)]
 
 
 def _scores(unit: Unit) -> Scores | None:
