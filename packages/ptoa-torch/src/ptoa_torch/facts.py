@@ -12,6 +12,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from ._compat import is_uninitialized
+from .census import census
 from .flops import flops_of
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def unused_by_path(
     """
     known = set(paths)
     found: dict[str, list[tuple[str, int]]] = {}
-    for name, parameter in model.named_parameters():
+    for name, parameter in census(model).parameters:
         if parameter in counted or is_uninitialized(parameter):
             continue
         home = name.rpartition(".")[0]

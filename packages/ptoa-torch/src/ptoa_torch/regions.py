@@ -940,11 +940,11 @@ def _stream(nodes: Nodes, values: list[Value], kinds: frozenset[str] | None) -> 
 
 def _returns_to_stream(nodes: Nodes, feed: _Feed) -> bool:
     """Whether a feed-forward path's result is added to what it read, through nothing that mixes features."""
-    own = _stream(nodes, [v for _, v in feed.up.reads], None)
     stack, seen = [feed.down], {feed.down.index}
     while stack and len(seen) < _NEAR:
         for reader in nodes.readers(stack.pop()):
             if reader.kind == "add" and not parameter_only_rest(nodes, reader):
+                own = _stream(nodes, [v for _, v in feed.up.reads], None)
                 others = [v for _, v in reader.reads if (m := nodes.maker(v)) is None or m.index not in seen]
                 return not own.isdisjoint(_stream(nodes, others, _PASSING | {"add"}))
             scales = reader.kind == "leaf" and "Scale" in reader.name
