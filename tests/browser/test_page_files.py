@@ -8,7 +8,9 @@ import json
 
 import pytest
 
+from papertoanything.cli import main
 from ptoa_bridge.page import STATIC_FOLDER
+from ptoa_bridge.report import spec_html
 from ptoa_core import link
 from ptoa_core.jsontext import dumps
 
@@ -174,3 +176,33 @@ def test_a_script_in_a_reports_data_does_not_run(visit, tmp_path):
     expect(seen.page.locator("#state")).to_be_visible()
     assert seen.page.title() != "attacked"
     assert any("script-src" in problem for problem in seen.problems)
+
+
+def test_a_report_that_the_command_wrote_shows_any_step_whole(visit, run_text, tmp_path, monkeypatch, capsys):
+    """From `ptoa report` to a step on the slider, whose histogram is read again from inside the page."""
+    monkeypatch.chdir(tmp_path)
+    hist = '"infCount": 0, "hist": [' + ",".join(["1"] * 32) + "]"
+    (tmp_path / "run.pta").write_text(run_text.replace('"infCount": 0', hist), "utf-8")
+    assert main(["report", "run.pta"]) == 0
+    seen = visit((tmp_path / "run.html").as_uri())
+    expect(seen.page.locator("#frames")).to_have_text("8")
+    seen.page.locator('[data-block="a0"]').click()
+    seen.page.locator("#slider").fill("2")
+    expect(seen.page.locator("#chosen")).to_contain_text("step 2")
+    expect(seen.page.locator('[data-block="m0"] [data-measure="std"]')).to_have_text("3.000")
+    expect(seen.page.locator("#details .histogram")).to_have_count(1)
+    assert seen.problems == []
+    assert [url for url in seen.urls if not url.startswith("data:")] == [(tmp_path / "run.html").as_uri()]
+
+
+def test_a_notebook_shows_a_spec_in_a_frame_of_its_own(visit, tiny_spec, tmp_path):
+    """A stranger's name does nothing to the notebook, and the frame works there without any rights."""
+    tiny_spec.name = '"></iframe><script>document.title="attacked"</script>'
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<!doctype html><title>notebook</title>{spec_html(tiny_spec)}", "utf-8")
+    seen = visit(notebook.as_uri())
+    inside = seen.page.frame_locator("iframe")
+    expect(inside.locator("#model-name")).to_contain_text("document.title")
+    expect(inside.locator('[data-tree="a0"]')).to_be_visible()
+    assert seen.page.title() == "notebook"
+    assert seen.problems == []

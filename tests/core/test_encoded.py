@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 
 import pytest
 from hypothesis import given
@@ -87,6 +88,34 @@ def test_a_row_that_no_reader_takes_is_refused_as_its_object_is(name):
                 encode_frame(frame)
         else:
             assert encode_frame(frame) == expected
+
+
+def as_f32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=4, max_size=4))
+def test_a_statistic_keeps_its_float32_in_at_most_nine_digits(values):
+    keys = ("mean", "std", "absMax", "zeroFrac")
+    block = BlockHealth("l0", act=stats(**dict(zip(keys, values, strict=True))))
+    text = encode_frame(HealthFrame(0, 1.0, 0.5, [block]), single=True).text
+    found = loads(text)["blocks"][0]["act"]
+    assert [as_f32(found[key]) for key in keys] == values
+    for key, value in zip(keys, values, strict=True):
+        digits = repr(float(found[key])).split("e")[0].replace("-", "").replace(".", "").strip("0")
+        assert len(digits) <= 9 or abs(value) < 2.0**-126
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1e39, -1e300, 1e-50, 5e-324, 1e-40, 16777217.0], ids=repr)
+def test_what_float32_cannot_hold_is_written_in_full(value):
+    block = BlockHealth("l0", weightNorm=value, updateRatio=0.1)
+    [row] = loads(encode_frame(HealthFrame(0, 1.0, 0.5, [block]), single=True).text)["blocks"]
+    assert (row["weightNorm"], row["updateRatio"]) == (as_f32(value) if value == 16777217.0 else value, 0.1)
+
+
+def test_a_loss_keeps_all_its_digits():
+    frame = HealthFrame(0, 1.0, 0.1 + 0.2, lr=1 / 3)
+    assert encode_frame(frame, single=True) == encode_frame(frame)
 
 
 def test_counts_of_a_histogram_are_written_as_whole_numbers():

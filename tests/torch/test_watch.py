@@ -83,7 +83,9 @@ def test_a_frame_holds_the_statistics_of_outputs_and_of_the_gradients_that_arriv
             exact = tensor_stats(tensor)
             assert found.mean == pytest.approx(exact.mean, rel=1e-5, abs=1e-8)
             assert found.std == pytest.approx(exact.std, rel=1e-5)
-            assert (found.absMax, found.zeroFrac, found.hist) == (exact.absMax, exact.zeroFrac, exact.hist)
+            assert found.absMax == pytest.approx(exact.absMax, rel=1e-7)
+            assert found.zeroFrac == pytest.approx(exact.zeroFrac, rel=1e-7)
+            assert found.hist == exact.hist
 
 
 def test_norms_and_update_ratio_are_those_of_the_step():
@@ -473,7 +475,7 @@ def test_an_inplace_operation_after_a_block_does_not_change_what_was_measured():
     expected = tensor_stats(model[0](batch()))
     model[1] = nn.ReLU(inplace=True)
     row = one_frame(model).blocks[0]
-    assert row.act.absMax == expected.absMax
+    assert row.act.absMax == pytest.approx(expected.absMax, rel=1e-7)
     assert row.act.zeroFrac == 0.0
     assert row.grad is not None
 

@@ -21,8 +21,20 @@ if TYPE_CHECKING:
     from papertoanything.server import LocalServer
     from ptoa_core.frames import TraceFrame
     from ptoa_torch import Watch
+    from ptoa_torch.roles import Matcher
 
-__all__ = ["as_spec", "capture", "from_module", "is_module", "load", "save", "serve", "watch"]
+__all__ = [
+    "as_spec",
+    "capture",
+    "from_module",
+    "is_module",
+    "load",
+    "register_matcher",
+    "report",
+    "save",
+    "serve",
+    "watch",
+]
 
 
 def as_spec(obj: Any, example_input: Any = None) -> ModelSpec:
@@ -158,6 +170,34 @@ def from_module(
     return read(model, example_input, strategy=strategy, name=name)
 
 
+def register_matcher(
+    match: Any, name: str = "", *, kind: str | None = None, params: Any = None, label: Any = None
+) -> Matcher:
+    """Say what a module of your own is drawn as, before the reader's own table is asked.
+
+    Args:
+        match: With `kind`: a module class, a tuple of them, or a function from a module to True or
+            False. Without: a function from a module to a `ptoa_torch.roles.Role`, or None to pass.
+        name: What the row is about, for error messages.
+        kind: The block's kind, as `mlp` or `group`.
+        params: The block's params as a mapping, or a function from the module to them.
+        label: What the block is called, or a function from the module to it; its path by default.
+
+    Returns:
+        The row; `row.remove()` takes it out again. The latest row is asked first.
+
+    Raises:
+        SettingError: If the row can never be used.
+        MissingExtraError: If PyTorch is not installed.
+
+    Source:
+        README.md, "How a model becomes blocks".
+    """
+    from ptoa_torch import register_matcher as register
+
+    return register(match, name, kind=kind, params=params, label=label)
+
+
 def capture(
     model: Any,
     example_input: Any,
@@ -223,6 +263,36 @@ def watch(
     from ptoa_torch import Watch
 
     return Watch(model, optimizer, every, val_loss, open, **options)
+
+
+def report(
+    spec_or_watch_or_path: Any, path: str | os.PathLike[str] | None = None, *, force: bool = False
+) -> str:
+    """Write the local page with a model or a run inside: one HTML file that needs no server and no network.
+
+    Args:
+        spec_or_watch_or_path: A `Watch` (its run file, or the frames that are kept where it has none),
+            the path of a `.pta`, a run file or a spec, or anything else that `as_spec` takes.
+        path: Where to write. Without it, a free name in the current folder, made from the file's or the
+            model's.
+        force: Whether a file that is there gives way.
+
+    Returns:
+        The path.
+
+    Raises:
+        FileExistsError: If `path` exists and `force` is not given.
+        FileError: If the data take more than 256 MiB in a report, or the page is not built.
+        FormatError: If a file is none of ours, or damaged.
+        SettingError: If the first argument stands for no model, or `path` is the file it is made from.
+        OSError: If a file cannot be read or written; nothing is left behind.
+
+    Source:
+        README.md, "Command line".
+    """
+    from papertoanything.reporting import write_report
+
+    return write_report(spec_or_watch_or_path, path, force=force)
 
 
 def serve(spec: Any = None, port: int = 0, lab_url: str | None = None) -> LocalServer:

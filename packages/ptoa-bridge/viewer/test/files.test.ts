@@ -25,6 +25,10 @@ describe("a run file", () => {
     expect(steps(await read(run(5), piece))).toEqual([0, 1, 2, 3, 4]);
   });
 
+  it("may begin with blank lines", async () => {
+    expect(steps(await read(`\n \r\n${run(2)}`))).toEqual([0, 1]);
+  });
+
   it("says where each frame's line stands, so that it can be read again whole", async () => {
     const file = new Blob([run(3)]);
     const parts = await read(run(3), 50);

@@ -11,16 +11,18 @@ import json
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from ._f32 import shortest_texts
 from .frames import BlockHealth, HeadPattern, TensorStats
 from .jsontext import is_suspect
 from .protocol import MAX_INTEGER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _PARTS = tuple((name, f',"{name}":') for name in ("act", "hidden", "grad"))
 _NUMBERS = tuple((name, f',"{name}":') for name in ("weightNorm", "weightGradNorm", "updateRatio"))
+_FLOAT = {float}
 _SIMPLE = frozenset(("histSample", "deadFrac", "calls", "backwards", "entropySample", "maxLogit"))
 
 
@@ -28,7 +30,7 @@ class _UnusualError(Exception):
     """Something that only the general encoder can write."""
 
 
-class _Counts(dict[int, str]):
+class _Counts(dict[float, str]):
     """The texts of counts, remembered: a histogram holds the same few hundred again and again.
 
     A float finds the text of the integer that it is equal to, since a count is one.
@@ -48,12 +50,17 @@ _MOST_KEPT = 1 << 14
 _COUNTS = _Counts()
 
 
-def block_texts(block: object) -> tuple[bytes, bytes] | None:
-    """A row's JSON and the same without its patterns; None where it is no usual row."""
+def block_texts(block: object, *, single: bool) -> tuple[bytes, bytes] | None:
+    """A row's JSON and the same without its patterns; None where it is no usual row.
+
+    Args:
+        block: A row.
+        single: Whether numbers are spelt no longer than float32 needs.
+    """
     if type(block) is not BlockHealth:
         return None
     try:
-        first, last = _row(block)
+        first, last = _row(block, shortest_texts if single else _full_texts)
         lean = f"{first}{last}}}".encode("ascii")
         if block.headPattern is None:
             return lean, lean
@@ -62,38 +69,54 @@ def block_texts(block: object) -> tuple[bytes, bytes] | None:
         return None
 
 
-def _row(block: BlockHealth) -> tuple[str, str]:
+def _full_texts(values: list[float]) -> list[str]:
+    """Numbers with all their digits."""
+    return list(map(repr, values))
+
+
+def _row(block: BlockHealth, spell: Callable[[list[float]], list[str]]) -> tuple[str, str]:
     """The JSON of a row: what comes before its patterns, and what comes after them."""
-    row = block.__dict__
     if type(block.id) is not str:
         raise _UnusualError
+    row = block.__dict__
+    parts = [(key, row[name]) for name, key in _PARTS if row[name] is not None]
+    numbers = [(key, row[name]) for name, key in _NUMBERS if row[name] is not None]
+    entropy = block.headEntropy or []
+    if block.headEntropy is not None and (type(entropy) is not list or not entropy):
+        raise _UnusualError
+    values = [number for _, stats in parts for number in _values(stats)]
+    values += [number for _, number in numbers]
+    values += entropy
+    if not set(map(type, values)) <= _FLOAT or not isfinite(sum(values)):
+        raise _UnusualError
+    spelt = iter(spell(values) if values else ())
     text = f'{{"id":{_ENCODER.encode(block.id)}'
-    for name, key in _PARTS:
-        if row[name] is not None:
-            text += key + _stats(row[name])
-    for name, key in _NUMBERS:
-        if row[name] is not None:
-            text += key + _number(row[name])
-    if block.headEntropy is not None:
-        text += f',"headEntropy":{_numbers(block.headEntropy)}'
+    for key, stats in parts:
+        text += key + _stats(stats, spelt)
+    for key, _ in numbers:
+        text += key + next(spelt)
+    if entropy:
+        text += f',"headEntropy":[{",".join(spelt)}]'
     return text, _extra(block.extra) if block.extra else ""
 
 
-def _stats(stats: Any) -> str:
-    """The JSON of one tensor's statistics."""
+def _values(stats: Any) -> tuple[float, float, float, float]:
+    """The numbers of one tensor's statistics that always stand there."""
     if type(stats) is not TensorStats:
         raise _UnusualError
-    mean, std, largest, zeros = stats.mean, stats.std, stats.absMax, stats.zeroFrac
-    if not (type(mean) is type(std) is type(largest) is type(zeros) is float):
-        raise _UnusualError
-    if not isfinite(mean + std + largest + zeros):
-        raise _UnusualError
-    text = f'{{"mean":{mean!r},"std":{std!r},"absMax":{largest!r},"zeroFrac":{zeros!r}'
+    return stats.mean, stats.std, stats.absMax, stats.zeroFrac  # type: ignore[return-value]  # looked at by the caller
+
+
+def _stats(stats: TensorStats, spelt: Iterator[str]) -> str:
+    """The JSON of one tensor's statistics, whose numbers are spelt already."""
+    mean, std, largest, zeros = next(spelt), next(spelt), next(spelt), next(spelt)
+    text = f'{{"mean":{mean},"std":{std},"absMax":{largest},"zeroFrac":{zeros}'
     if stats.satFrac is not None:
         text += f',"satFrac":{_number(stats.satFrac)}'
     text += f',"nanCount":{_COUNTS[stats.nanCount]},"infCount":{_COUNTS[stats.infCount]}'
     if stats.hist is not None:
-        text += f',"hist":[{",".join(map(_COUNTS.__getitem__, stats.hist))}]'
+        counts: Any = stats.hist  # whole numbers, or the table says that they are none
+        text += f',"hist":[{",".join(map(_COUNTS.__getitem__, counts))}]'
     return text + _extra(stats.extra) + "}"
 
 
@@ -103,13 +126,6 @@ def _number(value: Any) -> str:
     if (kind is float and isfinite(value)) or (kind is int and -MAX_INTEGER <= value <= MAX_INTEGER):
         return repr(value)
     raise _UnusualError
-
-
-def _numbers(values: Any) -> str:
-    """The JSON of a list of floats."""
-    if type(values) is not list or not set(map(type, values)) == {float} or not isfinite(sum(values)):
-        raise _UnusualError
-    return repr(values).replace(" ", "")
 
 
 def _extra(extra: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from .spec import ModelSpec
 
-__all__ = ["Loaded", "load", "read", "safe_file_name", "save", "unused_path"]
+__all__ = ["Loaded", "load", "read", "safe_file_name", "save", "unused_path", "write"]
 
 # Where a run file that is larger than a .pta file may be must show what it is.
 _HEAD_BYTES = 65_536
@@ -221,6 +221,39 @@ def save(spec: ModelSpec, path: Path, trace: TraceFrame | Mapping[str, Any] | No
         raise FileError(f"the file would take {len(data)} bytes; at most {MAX_FILE_BYTES} are read")
     replace_file(path, data)
     return os.fspath(path)
+
+
+def write(data: bytes, path: Path, *, replace: bool = False) -> str:
+    """Write a file whole or not at all.
+
+    Args:
+        data: Its content.
+        path: Where to write; its folder must exist.
+        replace: Whether a file that is there gives way; a link is then followed.
+
+    Returns:
+        ``path`` as text.
+
+    Raises:
+        FileExistsError: If something has that name, even a dangling link, and is not to be replaced.
+        OSError: If it cannot be written; what was there is unchanged.
+
+    Example:
+        >>> import tempfile
+        >>> write(b"x", tempfile.mkdtemp() + "/x.html")[-7:]
+        '/x.html'
+    """
+    name = os.fspath(path)
+    if not replace:
+        # Held by an empty file, so that nobody else's appears there in the meantime.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    try:
+        replace_file(path, data)
+    except BaseException:
+        if not replace:
+            os.unlink(path)  # noqa: PTH108  # Path is the type of what is taken here
+        raise
+    return name
 
 
 def _trace_text(trace: TraceFrame | Mapping[str, Any]) -> bytes:

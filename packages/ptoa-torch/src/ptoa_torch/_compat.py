@@ -7,6 +7,7 @@ difference between them has one function here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import sys
@@ -118,6 +119,7 @@ def is_compiled(module: nn.Module) -> bool:
     )
 
 
+@functools.cache
 def norm_classes() -> dict[str, tuple[type[nn.Module], ...]]:
     """The normalisation classes of this torch by the variant they are drawn as."""
     rms = (nn.RMSNorm,) if hasattr(nn, "RMSNorm") else ()

@@ -149,7 +149,7 @@ class Reading:
             )
         result = moments.stats(self.hist, sat=self.sat is not None, sample=self.sample)
         if self.dead is not None:
-            result.extra["deadFrac"] = self.dead
+            result.extra["deadFrac"] = round(self.dead, 7)
         return result
 
 

@@ -9,11 +9,12 @@ what needs torch is imported when a watch begins.
 from __future__ import annotations
 
 import atexit
+import html
 import os
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ptoa_core.errors import SettingError
+from ptoa_core.errors import PtoaError, SettingError
 
 from .delivery import Delivery, note, text_of
 from .extras import torch_needed
@@ -248,6 +249,18 @@ class Watch:
     ) -> None:
         """Close."""
         self.close()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the local page with the frames so far, else the spec's table or a line."""
+        from ptoa_bridge.report import run_html
+
+        spec = self.spec
+        if spec is None:
+            return f"<code>{html.escape(repr(self))}</code>"
+        try:
+            return run_html(spec, self.frames)
+        except PtoaError:
+            return spec._repr_html_()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Watch:
         """A copy of what holds a watch holds the same one."""

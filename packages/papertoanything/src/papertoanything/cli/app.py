@@ -13,7 +13,7 @@ import traceback
 import warnings
 from typing import TYPE_CHECKING, NoReturn
 
-from papertoanything.cli import decode, inspect, link, save, serve, view
+from papertoanything.cli import decode, inspect, link, report, save, serve, view
 from papertoanything.cli.console import Console, OutputClosedError, OutputFailedError
 from papertoanything.cli.version import version_lines
 from papertoanything.model_file import ModelFileError
@@ -34,6 +34,7 @@ _COMMANDS = {
     "save": save,
     "serve": serve,
     "view": view,
+    "report": report,
 }
 
 _DESCRIPTION = """\
@@ -51,6 +52,7 @@ examples:
   ptoa link spec.json
   ptoa save model.py:GPT -o gpt.pta --input-shape 1,64
   ptoa view gpt.pta
+  ptoa report gpt.pta -o gpt.html
 
 ptoa COMMAND --help says more about each."""
 

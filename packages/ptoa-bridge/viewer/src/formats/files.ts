@@ -25,6 +25,7 @@ export async function* readParts(file: Blob, what: string, chunkSize = CHUNK): A
   const whole: string[] = [];
   let size = 0;
   let isRun = false;
+  let isBegun = false;
   for await (const batch of readLines(file, MAX_FILE_BYTES, what, chunkSize)) {
     const parts: FilePart[] = [];
     for (const line of batch) {
@@ -34,7 +35,8 @@ export async function* readParts(file: Blob, what: string, chunkSize = CHUNK): A
         continue;
       }
       const { text } = line;
-      const header = line.number === 1 ? runHeader(text, what) : null;
+      const header = isBegun ? null : runHeader(text, what);
+      isBegun ||= text?.trim() !== "";
       isRun = header !== null;
       if (header) parts.push({ kind: "model", file: "run", spec: specOf(header, what) });
       else whole.push(documentLine(text, (size += text?.length ?? 0), what));
@@ -44,7 +46,7 @@ export async function* readParts(file: Blob, what: string, chunkSize = CHUNK): A
   if (!isRun) yield documentParts(whole.join("\n"), what);
 }
 
-/** The first line as the header of a run file, or null when the file is something else. */
+/** The first line that is not blank as the header of a run file, or null when the file is something else. */
 function runHeader(text: string | null, what: string): JsonObject | null {
   // A cheap look first: the only line of a large .pta is read once, as a document.
   if (text === null || !(/"pta-run"/.test(text.slice(0, 4096)) || /"event"\s*:/.test(text.slice(0, 200)))) return null;

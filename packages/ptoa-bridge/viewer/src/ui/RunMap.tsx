@@ -1,5 +1,5 @@
 /** The run at a glance: depth of the model down, steps along, a colour for the measure; a click looks there. */
-import { useSignalEffect } from "@preact/signals";
+import { untracked, useSignalEffect } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { App } from "../app";
 import { plain } from "../model/text";
@@ -20,16 +20,17 @@ const BETWEEN = 400;
 export function RunMap({ app }: { app: App }) {
   const view = useRef<MapView | null>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const cursor = useRef<HTMLCanvasElement>(null);
   const room = useRef<HTMLDivElement>(null);
+  const lines = useRef<HTMLDivElement>(null);
   const { training } = app;
   useLayoutEffect(() => {
-    view.current = new MapView(app, canvas.current!, cursor.current!);
+    view.current = new MapView(app, canvas.current!, lines.current!);
   }, []);
   useSize(room, (width, height) => view.current!.resize(width, height));
   useSignalEffect(() => {
     app.tick.value;
-    view.current!.draw();
+    // What drawing reads beside, the cursor above all, is no reason to draw all cells.
+    untracked(() => view.current!.draw());
   });
   useSignalEffect(() => {
     training.measure.value;
@@ -37,7 +38,7 @@ export function RunMap({ app }: { app: App }) {
     training.axis.value;
     app.model.value;
     schemeChanges.value;
-    view.current!.draw(true);
+    untracked(() => view.current!.draw(true));
   });
   useSignalEffect(() => view.current!.drawCursor());
   return (
@@ -60,7 +61,9 @@ export function RunMap({ app }: { app: App }) {
         onClick={(event) => view.current!.pick(event.offsetX, event.offsetY)} onKeyDown={(event) => view.current!.key(event)}
       >
         <canvas ref={canvas} id="map-cells" aria-hidden="true" />
-        <canvas ref={cursor} class="over-canvas" aria-hidden="true" />
+        <div ref={lines} class="map-lines" aria-hidden="true">
+          <i class="pointed" /><i class="pointed" /><i class="chosen" /><i class="selected" /><i class="frame" />
+        </div>
       </div>
       <MapReading app={app} />
     </figure>
@@ -135,7 +138,7 @@ class MapView {
   constructor(
     private readonly app: App,
     private readonly canvas: HTMLCanvasElement,
-    private readonly over: HTMLCanvasElement,
+    private readonly lines: HTMLElement,
   ) {}
 
   resize(width: number, height: number): void {
@@ -219,20 +222,18 @@ class MapView {
     const chosen = at === null ? null : training.axisOf(store)[training.index.value] ?? null;
     const selectedRow = this.ids.indexOf(selected.value ?? "");
     if (this.width <= 0) return;
-    const context = prepare(this.over, this.width, this.height);
-    const colours = theme();
     const [low, high] = this.stretch();
+    const isIn = (place: number | null): place is number => place !== null && place >= low && place <= high;
     const x = (place: number): number => Math.round(GUTTER + ((place - low) / (high - low)) * this.cellsWidth);
-    const size = Math.max(1, this.height / Math.max(1, this.ids.length));
-    context.fillStyle = colours.ink;
-    if (hover !== null && hover >= low && hover <= high) context.fillRect(x(hover), 0, 1, this.height);
-    if (row !== null) context.fillRect(GUTTER, Math.round((this.ids.indexOf(row) + 0.5) * size), this.cellsWidth, 1);
-    context.fillStyle = colours.accent;
-    if (chosen !== null && chosen >= low && chosen <= high) context.fillRect(x(chosen) - 1, 0, 2, this.height);
-    if (selectedRow < 0) return;
-    context.fillRect(GUTTER - 4, selectedRow * size, 4, Math.max(2, size));
-    context.strokeStyle = colours.accent;
-    context.strokeRect(GUTTER - 0.5, Math.floor(selectedRow * size) - 0.5, this.cellsWidth + 1, Math.ceil(size) + 1);
+    const size = this.height / Math.max(1, this.ids.length);
+    // Lines move on their own layers: the cells under them are not painted again.
+    const [step, block, look, side, frame] = [...this.lines.children] as HTMLElement[];
+    put(step!, isIn(hover) ? [x(hover), 0, 1, this.height] : null);
+    put(block!, row === null ? null : [GUTTER, Math.round((this.ids.indexOf(row) + 0.5) * size), this.cellsWidth, 1]);
+    put(look!, isIn(chosen) ? [x(chosen) - 1, 0, 2, this.height] : null);
+    const top = Math.floor(selectedRow * size);
+    put(side!, selectedRow < 0 ? null : [GUTTER - 4, top, 4, Math.max(2, size)]);
+    put(frame!, selectedRow < 0 ? null : [GUTTER - 1, top - 1, this.cellsWidth + 2, Math.ceil(size) + 2]);
   }
 
   private rowAt(y: number): string | null {
@@ -266,6 +267,14 @@ class MapView {
     const row = this.ids.indexOf(selected.value ?? "");
     if (down !== undefined) this.app.select(this.ids[Math.max(0, Math.min(this.ids.length - 1, row + down))] ?? null);
   }
+}
+
+function put({ style }: HTMLElement, box: readonly [x: number, y: number, width: number, height: number] | null): void {
+  style.visibility = box ? "visible" : "hidden";
+  if (!box) return;
+  style.transform = `translate(${box[0]}px, ${box[1]}px)`;
+  style.width = `${box[2]}px`;
+  style.height = `${box[3]}px`;
 }
 
 /** The dotted path with which most of these labels begin: "layers." or "transformer.h.". */
