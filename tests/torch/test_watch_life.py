@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import multiprocessing
 import os
 import pickle
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -795,3 +797,75 @@ def test_a_script_that_never_closes_leaves_a_whole_run_file_and_its_own_last_lin
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "END"
     assert len(RunFile.read(tmp_path / "run.pta")[1]) == 3
+
+
+def test_steps_between_frames_leave_nothing_behind():
+    model, _ = pair(lambda: nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    x, counts = torch.ones(2, 2), []
+    with quiet(model, optimizer, every=10**6) as watching:
+        for step in range(3 * 256):  # losses are folded after as many
+            loss = model(x).mean()
+            loss.backward()
+            optimizer.step()
+            watching.step(loss)
+            if step % 256 == 255:
+                gc.collect()
+                counts.append(len(gc.get_objects()))
+        assert watching.step_count == 3 * 256
+    assert counts[-1] - counts[0] < 100
+
+
+def test_a_watch_that_is_let_go_lets_its_model_go():
+    model, optimizer = pair(lambda: nn.Linear(8, 1))
+    watching = quiet(model, optimizer)
+    train(model, optimizer, watching)
+    watching.close()
+    kept = weakref.ref(model)
+    del model, optimizer, watching
+    for _ in range(3):  # a graph's own nodes are let go one collection after what holds them
+        gc.collect()
+    assert kept() is None
+
+
+def test_the_graph_of_the_first_forward_is_not_kept():
+    model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)))
+    with quiet(model, optimizer) as watching:
+        output = model(torch.ones(2, 8))
+        kept = weakref.ref(output)
+        loss = output.sum()
+        loss.backward()
+        optimizer.step()
+        watching.step(loss)
+        del output, loss
+        gc.collect()
+        assert kept() is None
+
+
+class Pass:
+    """A data set that holds a watched model, as a worker process would get it."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, place):
+        with torch.no_grad():
+            return self.model(torch.full((1, 8), float(place))).item()
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_loader_workers_run_a_watched_model_as_if_nothing_were_watched(context):
+    torch.manual_seed(0)
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    right = [Pass(model)[place] for place in range(4)]
+    with quiet(model, optimizer) as watching:
+        train(model, optimizer, watching, 1)
+        loader = torch.utils.data.DataLoader(Pass(model), 2, num_workers=1, multiprocessing_context=context)
+        found = [float(value) for batch in loader for value in batch]
+        train(model, optimizer, watching, 1)
+        assert [frame.step for frame in watching.frames] == [0, 1]
+    assert found == pytest.approx(right)
