@@ -234,3 +234,27 @@ def test_child_of_a_fork_is_not_locked_by_the_parent():
             finally:
                 os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_full_store_packs_its_frames_tighter_before_it_drops_one():
+    numbers = random.Random(0)
+    texts = [
+        encode_frame(
+            HealthFrame(
+                step,
+                0.0,
+                None,
+                [BlockHealth(f"l{n}", weightNorm=round(numbers.random(), 7)) for n in range(300)],
+            )
+        )
+        for step in range(40)
+    ]
+    roomy = FrameHistory()
+    for frame in texts:
+        roomy.append(frame)
+    full = FrameHistory(max_bytes=roomy.nbytes * 19 // 20)
+    for frame in texts:
+        full.append(frame)
+    assert len(full) == 40
+    assert full.nbytes <= roomy.nbytes * 19 // 20
+    assert [full.read(seq) for seq in range(40)] == [frame.text for frame in texts]

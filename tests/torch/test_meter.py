@@ -33,6 +33,15 @@ CASES = {
     "channels-last": normal(8, 3, 60, 70).to(memory_format=torch.channels_last),
     "expanded": normal(5, 1).expand(5, 40_000),
     "float64": normal(100).double() * 1e200,
+    "float64-tiny": normal(100).double() * 1e-300,
+    "bool": normal(40, 50) > 0,
+    "large-integers": (normal(100) * 1e15).long(),
+    "complex": torch.complex(normal(40, 50), normal(40, 50) * 2),
+    "sparse": (normal(40, 50) * (normal(40, 50) > 1)).to_sparse(),
+    "nan-only": torch.full((9,), float("nan")),
+    "inf-only": torch.full((9,), -float("inf")),
+    "one-element": torch.tensor([5.0]),
+    "half-at-its-end": torch.full((100_000,), 65504.0).half(),
 }
 
 

@@ -1,8 +1,8 @@
 """The frames that are kept: one store for late tabs and for ``Watch.frames``.
 
 Frames are kept compressed as they were encoded. When the store is over its bytes, the
-oldest attention patterns go first, then the oldest frames; over its number of frames, the
-oldest frame goes. Each frame has a sequence number that is never used again, so a reader
+oldest attention patterns go first; then the oldest frames are packed tighter, and only when
+that is not enough dropped. Over its number of frames, the oldest frame goes. Each frame has a sequence number that is never used again, so a reader
 can tell what it has seen whatever was dropped meanwhile.
 """
 
@@ -23,6 +23,7 @@ __all__ = ["FrameHistory"]
 
 # What an entry takes in memory beside its compressed bytes.
 _OVERHEAD = 300
+_TIGHT = 6
 
 
 class _Entry(NamedTuple):
@@ -38,6 +39,11 @@ class _Entry(NamedTuple):
     def nbytes(self) -> int:
         """Bytes that the entry takes."""
         return len(self.data) + len(self.lean or b"") + _OVERHEAD
+
+    def packed(self) -> _Entry:
+        """The entry in fewer bytes, at some milliseconds that only a full store is worth."""
+        data = zlib.compress(zlib.decompress(self.data, bufsize=max(self.size, 1)), _TIGHT)
+        return self._replace(data=min(data, self.data, key=len))
 
     def thinned(self) -> _Entry:
         """The entry without its patterns."""
@@ -95,6 +101,7 @@ class FrameHistory:
         self._first = 0
         self._next = 0
         self._thick = 0  # no entry before this number has patterns
+        self._loose = 0  # every entry before this number is packed tightly
         self._nbytes = 0
         register(self)
 
@@ -135,6 +142,12 @@ class FrameHistory:
             self._entries[self._thick] = thin
             self._nbytes += thin.nbytes - entry.nbytes
             self._thick += 1
+        while self._nbytes > self._max_bytes and self._loose < self._next - 1:
+            self._loose = max(self._loose, self._first)
+            entry = self._entries[self._loose]
+            tight = self._entries[self._loose] = entry.packed()
+            self._nbytes += tight.nbytes - entry.nbytes
+            self._loose += 1
         # The newest frame stays even when it is over the limit by itself.
         while len(self._entries) > self._max_frames or (
             self._nbytes > self._max_bytes and len(self._entries) > 1
@@ -161,7 +174,7 @@ class FrameHistory:
         with self._lock:
             self._entries = {}
             self._steps = {}
-            self._first = self._thick = self._next
+            self._first = self._thick = self._loose = self._next
             self._nbytes = 0
 
     @property
