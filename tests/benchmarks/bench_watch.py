@@ -1,21 +1,28 @@
 """What watching costs: a training step with a watch over the bare step, in one interleaved run.
 
-    python tests/benchmarks/bench_watch.py [--models gpt,resnet] [--every 10] [--rounds 6] [--threads 1]
+    python tests/benchmarks/bench_watch.py [--models gpt,resnet] [--tools ours,0.1.0,wandb,tensorboard]
+        [--every 10] [--rounds 6] [--threads 1] [--peers FOLDER]
 
-Each model trains twice from one seed, once bare and once watched with every default on
-(histograms, attention, gradients, update ratio, run file, bridge without a tab). The two take
-turns; a step's cost is the CPU time of the whole process, so that encoding on the other
-thread is counted and other jobs on the machine are not. Columns are medians over the bare
-step's median: steps between frames, frame steps, and both in the proportion of ``--every``.
+Each model trains from one seed once bare and once with each tool; ours has every default on
+(histograms, attention, gradients, update ratio, run file, bridge without a tab). They take turns
+in random order; a step's cost is the CPU time of the whole process, so that other jobs on the
+machine are not counted, and what the tool does on other threads is: a frame step of ours ends
+when its frame is encoded and written. Columns are medians over the bare step's median, with the
+quartiles of the frame step, and the most memory that a process of its own takes beyond the bare
+one. Other tools are fetched with pip into a folder of their own; one that cannot be is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
+import os
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -142,6 +149,88 @@ MODELS: dict[str, tuple[str, Callable[[], tuple[nn.Module, Loss]]]] = {
 }
 
 
+PEERS = {
+    "0.1.0": ("papertoanything==0.1.0", "--no-deps"),
+    "wandb": ("wandb",),
+    "tensorboard": ("tensorboard", "numpy"),
+}
+Step = Callable[[Tensor], object]
+Started = tuple[Step, Callable[[], object], Callable[[], object]]
+
+
+def _ours(model: nn.Module, optimizer: torch.optim.Optimizer, every: int, folder: str) -> Started:
+    """A watch with every default on."""
+    watching = watch(model, optimizer, every, open=False, run_file=Path(folder) / "run.pta")
+    return watching.step, lambda: len(watching.frames), watching.close
+
+
+def _old(model: nn.Module, optimizer: torch.optim.Optimizer, every: int, folder: str) -> Started:
+    """papertoanything 0.1.0 with every default on."""
+    package = importlib.import_module("papertoanything")
+    watching = package.watch(model, optimizer, every=every, open=False, run_file=f"{folder}/old.pta")
+    return watching.step, lambda: None, watching.close
+
+
+def _wandb(model: nn.Module, optimizer: torch.optim.Optimizer, every: int, folder: str) -> Started:
+    """wandb offline, gradients and parameters, no activations; its frame is each period's last step."""
+    wandb = importlib.import_module("wandb")
+    quiet = wandb.Settings(silent=True, console="off")
+    run = wandb.init(mode="offline", project="bench", dir=folder, settings=quiet)
+    wandb.watch(model, log="all", log_freq=every)
+    return lambda loss: run.log({"loss": loss.item()}), lambda: None, run.finish
+
+
+def _tensorboard(model: nn.Module, optimizer: torch.optim.Optimizer, every: int, folder: str) -> Started:
+    """Histograms of outputs, gradients and parameters, as its users write them."""
+    writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter(folder)
+    count = 0
+
+    def saw(name: str, output: Tensor) -> None:
+        if count % every == 0:
+            writer.add_histogram(f"{name}/out", output.detach(), count)
+
+    for name, module in model.named_modules():
+        if not list(module.children()):
+            module.register_forward_hook(lambda _module, _args, out, name=name: saw(name, out))
+
+    def step(loss: Tensor) -> None:
+        nonlocal count
+        if count % every == 0:
+            writer.add_scalar("loss", loss.item(), count)
+            for name, parameter in model.named_parameters():
+                writer.add_histogram(name, parameter.detach(), count)
+                if parameter.grad is not None:
+                    writer.add_histogram(f"{name}/grad", parameter.grad, count)
+        count += 1
+
+    return step, lambda: None, writer.close
+
+
+TOOLS: dict[str, Callable[[nn.Module, torch.optim.Optimizer, int, str], Started]] = {
+    "ours": _ours,
+    "0.1.0": _old,
+    "wandb": _wandb,
+    "tensorboard": _tensorboard,
+}
+
+
+def fetch(tools: list[str], folder: Path) -> list[str]:
+    """The tools that are there, once the others have been fetched where that is possible."""
+    there = []
+    for tool in tools:
+        place = folder / tool
+        if tool in PEERS and not place.exists():
+            options = ("--quiet", "--disable-pip-version-check", f"--target={place}")
+            subprocess.run([sys.executable, "-m", "pip", "install", *options, *PEERS[tool]], check=False)
+        if tool not in PEERS or place.exists():
+            there.append(tool)
+            if tool in PEERS:
+                sys.path.insert(0, str(place))
+        else:
+            print(f"{tool} cannot be fetched and is left out")
+    return there
+
+
 @dataclass
 class Trainer:
     """One copy of a model that trains, and what its steps cost."""
@@ -149,54 +238,91 @@ class Trainer:
     model: nn.Module
     loss: Loss
     optimizer: torch.optim.Optimizer
-    step: Callable[[Tensor], object]
+    step: Step
+    settle: Callable[[], object]
+    close: Callable[[], object]
+    last: bool = False
     count: int = 0
     costs: dict[str, list[float]] = field(default_factory=lambda: {"frame": [], "plain": []})
 
     def run(self, steps: int, every: int, keep: bool = True) -> None:
         """Train, and note the CPU time of each step."""
         for _ in range(steps):
+            frame = self.count % every == (every - 1 if self.last else 0)
             started = time.process_time()
             loss = self.loss(self.model)
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
             self.step(loss)
+            if frame:
+                self.settle()
             if keep:
-                kind = "frame" if self.count % every == 0 else "plain"
-                self.costs[kind].append(time.process_time() - started)
+                self.costs["frame" if frame else "plain"].append(time.process_time() - started)
             self.count += 1
 
 
-def _trainer(
-    build: Callable[[], tuple[nn.Module, Loss]], every: int, folder: str | None
-) -> tuple[Trainer, Callable[[], object]]:
-    """A trainer from the one seed, watched where a folder for the run file is given."""
+def _trainer(model_name: str, tool: str, every: int, folder: str) -> Trainer:
+    """A trainer from the one seed, bare or with a tool."""
     torch.manual_seed(0)
-    model, loss = build()
+    model, loss = MODELS[model_name][1]()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    if folder is None:
-        return Trainer(model, loss, optimizer, lambda _: None), lambda: None
-    watching = watch(model, optimizer, every, open=False, run_file=Path(folder) / "run.pta")
-    return Trainer(model, loss, optimizer, watching.step), watching.close
+    if tool == "bare":
+        return Trainer(model, loss, optimizer, lambda _: None, lambda: None, lambda: None)
+    started = TOOLS[tool](model, optimizer, every, folder)
+    return Trainer(model, loss, optimizer, *started, last=tool == "wandb")
 
 
-def measure(name: str, every: int, rounds: int) -> tuple[float, float, float, float]:
-    """Bare step in milliseconds; between frames, frame step and mean as ratios to it."""
+def measure(name: str, tools: list[str], every: int, rounds: int) -> dict[str, Trainer]:
+    """A trainer for the bare model and for each tool, having taken turns."""
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        bare, _ = _trainer(MODELS[name][1], every, None)
-        watched, close = _trainer(MODELS[name][1], every, folder)
-        for trainer in (bare, watched):
+        trainers = {tool: _trainer(name, tool, every, folder) for tool in ("bare", *tools)}
+        for trainer in trainers.values():
             trainer.run(2 * every, every, keep=False)
-        order = [bare, watched]
+        order = list(trainers.values())
         for _ in range(rounds):
             random.shuffle(order)
             for trainer in order:
                 trainer.run(2 * every, every)
-        close()
-    base = statistics.median(bare.costs["plain"] + bare.costs["frame"])
-    plain, frame = (statistics.median(watched.costs[kind]) / base for kind in ("plain", "frame"))
-    return base * 1000, plain, frame, (frame + (every - 1) * plain) / every
+        for trainer in order:
+            trainer.close()
+    return trainers
+
+
+def peak_memory(name: str, tool: str, peers: str) -> float:
+    """The most memory of a process that trains three frames with a tool, in MB."""
+    command = [sys.executable, __file__, f"--models={name}", f"--peak={tool}", f"--peers={peers}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def _print_peak(name: str, tool: str) -> None:
+    """Train three frames and print this process's peak memory in MB."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        trainer = _trainer(name, tool, 2, folder)
+        trainer.run(6, 2)
+        trainer.close()
+    print(_peak())
+
+
+def _peak() -> float:
+    """This process's peak memory in MB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # elsewhere a new process may begin with its parent's peak
+        lines = status.read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def _row(tool: str, trainer: Trainer, bare: list[float], every: int) -> str:
+    """What one tool costs, over the bare step."""
+    base = statistics.median(bare)
+    plain, frame = (statistics.median(trainer.costs[kind]) / base for kind in ("plain", "frame"))
+    low, _, high = (cost / base for cost in statistics.quantiles(trainer.costs["frame"], n=4))
+    mean = (frame + (every - 1) * plain) / every
+    return f"  {tool:12s} {plain:9.3f} {frame:9.3f} {f'{low:.2f} to {high:.2f}':>14s} {mean:9.3f}"
 
 
 def main() -> None:
@@ -205,17 +331,33 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--tools", default=",".join(TOOLS))
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--peers", default=str(Path(__file__).parents[2] / ".build" / "peers"))
+    parser.add_argument("--peak", help="only print the peak memory with this tool")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true")
+    names = given.models.split(",")
+    if given.peak is not None:
+        fetch([given.peak], Path(given.peers))
+        _print_peak(names[0], given.peak)
+        return
+    tools = fetch(given.tools.split(","), Path(given.peers))
     print(f"torch {torch.__version__}, {given.threads} thread(s), every={given.every}")
-    print("CPU time over the bare step")
-    print(f"{'model':36s} {'bare ms':>9s} {'between':>9s} {'frame':>9s} {'mean':>9s}")
-    for name in given.models.split(","):
-        base, plain, frame, mean = measure(name, given.every, given.rounds)
-        print(f"{MODELS[name][0]:36s} {base:9.2f} {plain:9.3f} {frame:9.3f} {mean:9.3f}", flush=True)
+    print("CPU time over the bare step; memory beyond the bare process")
+    print(f"  {'tool':12s} {'between':>9s} {'frame':>9s} {'quartiles':>14s} {'mean':>9s} {'MB':>7s}")
+    for name in names:
+        trainers = measure(name, tools, given.every, given.rounds)
+        bare = trainers.pop("bare")
+        costs = bare.costs["plain"] + bare.costs["frame"]
+        print(f"{MODELS[name][0]}, bare step {statistics.median(costs) * 1000:.2f} ms")
+        least = peak_memory(name, "bare", given.peers)
+        for tool, trainer in trainers.items():
+            extra = peak_memory(name, tool, given.peers) - least
+            print(f"{_row(tool, trainer, costs, given.every)} {extra:7.0f}", flush=True)
 
 
 if __name__ == "__main__":

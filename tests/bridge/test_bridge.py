@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import re
 import socket
 import sys
@@ -408,9 +410,19 @@ class TestAnnouncing:
         bridge.announce(file=file)
         assert f"ssh -L {bridge.port}:127.0.0.1:{bridge.port} " in file.getvalue()
 
-    def test_without_standard_output_nothing_is_printed(self, bridge, monkeypatch):
-        monkeypatch.setattr(sys, "stdout", None)
+    @pytest.mark.parametrize("stream", ["none", "closed", "a pipe without a reader"])
+    def test_without_standard_output_nothing_is_printed(self, bridge, monkeypatch, stream):
+        out = None
+        if stream != "none":
+            reader, writer = os.pipe()
+            os.close(reader)
+            out = io.TextIOWrapper(io.FileIO(writer, "w"), write_through=True)
+        if stream == "closed":
+            out.close()
+        monkeypatch.setattr(sys, "stdout", out)
         bridge.announce()
+        with contextlib.suppress(BrokenPipeError, AttributeError):
+            out.close()
 
     def test_when_no_page_comes_one_line_says_what_may_be_in_the_way(self, bridge, capfd, monkeypatch, tools):
         monkeypatch.setattr("ptoa_bridge.bridge.HINT_SECONDS", 0.05)

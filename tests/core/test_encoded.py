@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,96 @@ def test_finite_frame_is_its_canonical_json():
     assert encode_frame(frame.to_dict()) == encoded
     assert encode_frame(encoded) is encoded
     assert encoded.decode() == frame
+
+
+USUAL = {
+    "bare": BlockHealth("l0"),
+    "stats": BlockHealth("l0", act=stats(hist=[0, 5, 20_000]), grad=stats(satFrac=0.1), hidden=stats()),
+    "numbers": BlockHealth("l0", weightNorm=1e-30, weightGradNorm=3.0, updateRatio=-0.0),
+    "letters": BlockHealth('a "quoted" name\n'),
+    "other-letters": BlockHealth("µ", act=stats()),
+    "surrogate-pair": BlockHealth("\U0001f600"),
+    "no-finite-value": BlockHealth("l0", act=stats(mean=None, std=None, absMax=None, nanCount=3)),
+    "whole-numbers": BlockHealth("l0", act=stats(mean=1, std=2), weightNorm=7),
+    "entropy": BlockHealth("a0", headEntropy=[0.5, 1.25]),
+    "no-entropy": BlockHealth("a0", headEntropy=[]),
+    "extension": BlockHealth("a0", act=stats(extra={"histSample": 9, "deadFrac": 0.5}), extra={"calls": 2}),
+    "missing": BlockHealth("a0", extra={"missing": {"act": "did not run: é", "grad": "-"}}),
+    "unknown-extension": BlockHealth("a0", act=stats(extra={"x": [1]}), extra={"y": None, "z": True}),
+    "pattern": BlockHealth("a0", headPattern=[HeadPattern(0, 1, "AACAPw==")], extra={"calls": 3}),
+    "odd-pattern": BlockHealth("a0", headPattern=[HeadPattern(0, 1, "AACAPw==", extra={"x": 1})]),
+}
+
+
+@pytest.mark.parametrize("block", USUAL.values(), ids=USUAL.keys())
+def test_a_row_is_written_as_its_object_is(block):
+    frame = HealthFrame(0, 1.0, 0.5, [block])
+    assert encode_frame(frame) == encode_frame(frame.to_dict())
+
+
+FLOATS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(FLOATS, FLOATS, st.lists(st.integers(0, 2**60), max_size=5), st.integers(-5, 2**60))
+def test_no_number_is_written_otherwise_than_in_its_object(mean, norm, hist, count):
+    block = BlockHealth("l0", act=stats(mean=mean, hist=hist, nanCount=count), weightNorm=norm)
+    frame = HealthFrame(0, 1.0, 0.5, [block])
+
+    def written(item):
+        try:
+            return encode_frame(item)
+        except FrameError as error:
+            return str(error)
+
+    assert written(frame) == written(frame.to_dict())
+
+
+@pytest.mark.parametrize("name", ["__proto__", "\ud800", 5, None], ids=repr)
+def test_a_row_that_no_reader_takes_is_refused_as_its_object_is(name):
+    for block in (BlockHealth(name), BlockHealth("l0", extra={"missing": {name: "x"}})):
+        frame = HealthFrame(0, 1.0, 0.5, [block])
+        try:
+            expected = encode_frame(frame.to_dict())
+        except FrameError:
+            with pytest.raises(FrameError):
+                encode_frame(frame)
+        else:
+            assert encode_frame(frame) == expected
+
+
+def as_f32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=4, max_size=4))
+def test_a_statistic_keeps_its_float32_in_at_most_nine_digits(values):
+    keys = ("mean", "std", "absMax", "zeroFrac")
+    block = BlockHealth("l0", act=stats(**dict(zip(keys, values, strict=True))))
+    text = encode_frame(HealthFrame(0, 1.0, 0.5, [block]), single=True).text
+    found = loads(text)["blocks"][0]["act"]
+    assert [as_f32(found[key]) for key in keys] == values
+    for key, value in zip(keys, values, strict=True):
+        digits = repr(float(found[key])).split("e")[0].replace("-", "").replace(".", "").strip("0")
+        assert len(digits) <= 9 or abs(value) < 2.0**-126
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1e39, -1e300, 1e-50, 5e-324, 1e-40, 16777217.0], ids=repr)
+def test_what_float32_cannot_hold_is_written_in_full(value):
+    block = BlockHealth("l0", weightNorm=value, updateRatio=0.1)
+    [row] = loads(encode_frame(HealthFrame(0, 1.0, 0.5, [block]), single=True).text)["blocks"]
+    assert (row["weightNorm"], row["updateRatio"]) == (as_f32(value) if value == 16777217.0 else value, 0.1)
+
+
+def test_a_loss_keeps_all_its_digits():
+    frame = HealthFrame(0, 1.0, 0.1 + 0.2, lr=1 / 3)
+    assert encode_frame(frame, single=True) == encode_frame(frame)
+
+
+def test_counts_of_a_histogram_are_written_as_whole_numbers():
+    frame = HealthFrame(0, 1.0, 0.5, [BlockHealth("l0", act=stats(hist=[3.0, 4.0]))])
+    whole = HealthFrame(0, 1.0, 0.5, [BlockHealth("l0", act=stats(hist=[3, 4]))])
+    assert b'"hist":[3,4]' in encode_frame(whole).text
+    assert loads(encode_frame(frame).text)["blocks"][0]["act"]["hist"] == [3, 4]
 
 
 def test_lean_text_is_the_same_without_patterns():

@@ -270,7 +270,7 @@ def test_inspect_shows_nesting_shapes_counts_and_params(folder, capsys, spec):
         {
             "id": "m0",
             "kind": "mlp",
-            "params": {"d": 4, "hidden": 16, "shape": [1, 8, 4], "paramCount": 12345},
+            "params": {"d": 4, "hidden": 16, "shape": [1, 8, 4], "paramCount": 12345, "flops": 2400},
             "inputs": ["t0"],
             "group": "g1",
         },
@@ -279,14 +279,85 @@ def test_inspect_shows_nesting_shapes_counts_and_params(folder, capsys, spec):
     status, out, _ = run(capsys, "inspect", "nested.json")
     assert status == 0
     assert out == (
-        "block   kind    label               shape  count   params         inputs\n"
-        "t0      tokens                                     vocab=4\n"
-        "g0      group   layers.0 (Layer)\n"
-        "  g1    group   layers.0.mlp (MLP)\n"
-        "    m0  mlp                         1,8,4  12,345  d=4 hidden=16  t0\n"
+        "block   kind    label               shape  params   share   flops  settings       inputs\n"
+        "t0      tokens                                                     vocab=4\n"
+        "g0      group   layers.0 (Layer)           12,345  100.0%  2.40 k\n"
+        "  g1    group   layers.0.mlp (MLP)         12,345  100.0%  2.40 k\n"
+        "    m0  mlp                         1,8,4  12,345  100.0%  2.40 k  d=4 hidden=16  t0\n"
         "\n"
         "s: 4 blocks, output m0, origin lab\n"
+        "12,345 parameters, 2.40 k flops in the pass that was read\n"
     )
+
+
+LAYERS = [
+    {"id": "g0", "kind": "group", "label": "h.0 (Layer)", "params": {"repeats": 3}, "inputs": []},
+    {"id": "g1", "kind": "group", "label": "h.1 (Layer)", "params": {"repeatOf": "g0"}, "inputs": []},
+    {"id": "g2", "kind": "group", "label": "h.2 (Layer)", "params": {"repeatOf": "g0"}, "inputs": []},
+    {"id": "i0", "kind": "input", "params": {}, "inputs": []},
+    *(
+        {
+            "id": f"l{place}",
+            "kind": "linear",
+            "label": f"h.{place}.up",
+            "params": {"paramCount": 200, "flops": 4_000_000},
+            "inputs": [f"l{place - 1}" if place else "i0"],
+            "group": f"g{place}",
+        }
+        for place in range(3)
+    ),
+    {"id": "n0", "kind": "norm", "label": "end", "params": {"paramCount": 400}, "inputs": ["l2"]},
+]
+
+
+def test_inspect_folds_equal_layers_into_one_row(folder, capsys, spec):
+    """Its numbers are those of one layer, its share that of all three."""
+    (folder / "layers.json").write_text(json.dumps(spec(blocks=LAYERS, output="n0")))
+    _, out, _ = run(capsys, "inspect", "layers.json")
+    assert out == (
+        "block  kind    label            params  share   flops  inputs\n"
+        "i0     input\n"
+        "g0     group   h.0 (Layer) × 3     200  60.0%  4.00 M\n"
+        "  l0   linear  h.0.up              200  60.0%  4.00 M  i0\n"
+        "n0     norm    end                 400  40.0%          l2\n"
+        "\n"
+        "s: 8 blocks, output n0, origin lab\n"
+        "1,000 parameters, 12.0 M flops in the pass that was read\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        pytest.param(["--all"], ["i0", "g0", "l0", "g1", "l1", "g2", "l2", "n0"], id="all"),
+        pytest.param(["--filter", "h.1"], ["g1", "l1"], id="filter-finds-any-of-them"),
+        pytest.param(["--depth", "0"], ["i0", "g0", "n0"], id="depth"),
+    ],
+)
+def test_inspect_shows_layers_one_by_one_where_asked(folder, capsys, spec, options, shown):
+    """A filter looks at every layer."""
+    (folder / "layers.json").write_text(json.dumps(spec(blocks=LAYERS, output="n0")))
+    _, out, _ = run(capsys, "inspect", "layers.json", *options)
+    assert [line.split()[0] for line in out.partition("\n\n")[0].splitlines()[1:]] == shown
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        pytest.param({"repeatOf": "g0"}, id="of-itself"),
+        pytest.param({"repeatOf": "g9"}, id="of-nothing"),
+        pytest.param({"repeats": "many", "repeatOf": 3}, id="wrong-types"),
+        pytest.param({"repeats": True}, id="flag"),
+        pytest.param({"paramCount": -5, "flops": "much"}, id="numbers-that-are-none"),
+    ],
+)
+def test_inspect_of_strange_marks_hides_nothing(folder, capsys, spec, marks):
+    """A stranger's file may say anything there."""
+    blocks = [{**LAYERS[0], "params": marks}, LAYERS[3], LAYERS[4]]
+    (folder / "odd.json").write_text(json.dumps(spec(blocks=blocks, output="l0")))
+    status, out, _ = run(capsys, "inspect", "odd.json")
+    assert status == 0
+    assert [line.split()[0] for line in out.partition("\n\n")[0].splitlines()[1:]] == ["i0", "g0", "l0"]
 
 
 def test_inspect_depth_hides_what_lies_deeper_and_says_how_much(folder, capsys, spec):

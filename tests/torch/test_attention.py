@@ -36,7 +36,7 @@ def look(heads: int, run):
     def fail(error: Exception) -> None:
         raise error
 
-    with AttentionMode(heads, lambda sample, first: seen.append((sample, first)), fail):
+    with AttentionMode(heads, lambda sample, first, largest: seen.append((sample, first)), fail):
         run()
     return seen
 
@@ -209,3 +209,36 @@ def test_added_keys_are_left_out():
 def test_at_least_one_sequence_is_looked_at():
     assert sample_of(4, 64, 4096, 4096) == 1
     assert sample_of(0, 1, 1, 1) == 1
+
+
+# ── the room for patterns ────────────────────────────────────────────────────
+
+
+def frames_of(turns, count, rows, heads=12, size=32):
+    for _ in range(count):
+        turns.begin()
+        yield [row for row in range(rows) if turns.takes(row, heads=heads, size=size)]
+
+
+def test_where_all_patterns_have_room_every_frame_has_all():
+    assert list(frames_of(attention.PatternTurns(), 3, 24)) == [list(range(24))] * 3
+
+
+def test_blocks_take_turns_and_each_comes_as_often_as_any_other():
+    seen = [row for frame in frames_of(attention.PatternTurns(), 100, 100) for row in frame]
+    counts = [seen.count(row) for row in range(100)]
+    assert min(counts) > 0
+    assert max(counts) - min(counts) <= 1
+
+
+def test_a_frame_never_has_more_than_its_room():
+    for frame in frames_of(attention.PatternTurns(room=200_000), 20, 9):
+        assert 0 < len(frame) * 12 * (5464 + 30) <= 200_000
+
+
+def test_a_block_without_room_of_its_own_is_left_out_and_keeps_no_other_from_coming():
+    turns = attention.PatternTurns(room=100_000)
+    for _ in range(3):
+        turns.begin()
+        assert not turns.takes(0, heads=40, size=32)
+        assert turns.takes(1, heads=2, size=32)

@@ -247,3 +247,35 @@ def test_tensors_without_numbers_are_uncaptured():
         net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     frame = capture(net, torch.ones(1, 4, device="meta"))
     assert (frame.tensors, frame.uncaptured) == ([], ["i0", "l0", "f0"])
+
+
+def _nested():
+    return torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(5, 4)])
+
+
+@pytest.mark.filterwarnings("ignore:.*(prototype|torch.nested).*")
+@pytest.mark.parametrize(
+    ("make", "missing"),
+    [
+        pytest.param(lambda: torch.ones(2, 4).to_sparse(), ["i0"], id="sparse"),
+        pytest.param(lambda: torch.ones(2, 4, dtype=torch.cfloat), ["i0", "l0"], id="complex"),
+        pytest.param(_nested, ["i0", "l0"], id="nested"),
+    ],
+)
+def test_what_float32_cannot_say_is_uncaptured(make, missing):
+    """It is left out and its block is named; the others are there."""
+
+    class Plain(nn.Module):
+        def __init__(self, dtype):
+            super().__init__()
+            self.l, self.o = nn.Linear(4, 4, dtype=dtype), nn.Linear(4, 2)
+
+        def forward(self, x):
+            made = self.l(x.to_dense() if x.is_sparse else x)
+            made = torch.nested.to_padded_tensor(made, 0.0) if made.is_nested else made
+            return self.o(made.abs() if made.is_complex() else made)
+
+    given = make()
+    frame = capture(Plain(given.dtype), given)
+    assert [tensor.key for tensor in frame.tensors if tensor.key == "l1:out"] == ["l1:out"]
+    assert frame.uncaptured == missing

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import random
+import re
 import sys
 
 import pytest
@@ -93,11 +96,26 @@ def test_without_an_input_and_without_a_trace_the_tree_is_drawn_with_a_warning()
     assert [b.kind for b in spec.blocks] == ["input", "linear", "linear", "linear"]
 
 
-def test_a_failing_forward_falls_back_to_the_tree_and_names_the_place():
-    """The warning has the module, its class and the shapes it got."""
-    with pytest.warns(PtoaWarning, match=r"b \(Linear\), which got \[2, 8\]"):
+def test_of_a_failing_forward_what_ran_is_drawn_and_the_rest_is_guessed():
+    """The warning has the module, its class and the shapes it got; each block says how it is known."""
+    with pytest.warns(PtoaWarning, match=r"b \(Linear\), which got \[2, 8\].*are a guess"):
         spec = from_module(Chain(), torch.ones(2, 8))
-    assert len(spec.blocks) == 4
+    assert [(b.label, b.inputs, b.params.extra["known"]) for b in spec.blocks] == [
+        ("x", [], "run"),
+        ("a", ["i0"], "run"),
+        ("b", ["l0"], "guessed"),
+        ("c", ["l1"], "guessed"),
+    ]
+    assert (spec.output, spec.block("l0").params.extra["shape"]) == ("l2", [2, 8])
+    assert validate(spec) == []
+
+
+def test_of_a_forward_that_fails_at_once_the_tree_is_drawn():
+    """Nothing ran, so everything is a guess."""
+    with pytest.warns(PtoaWarning, match=r"0 \(Linear\), which got \[2, 8\]"):
+        spec = from_module(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), torch.ones(2, 8))
+    assert {b.params.extra["known"] for b in spec.blocks} == {"guessed"}
+    assert [b.label for b in spec.blocks] == ["input", "0", "1"]
 
 
 def test_hooks_alone_raise_a_forward_error_with_what_ran():
@@ -272,3 +290,73 @@ def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setattr(ptoa_torch, "reading", None, raising=False)
     with pytest.raises(MissingExtraError, match=r"papertoanything\[torch\]"):
         from_module(object())
+
+
+class _Hooked(nn.Module):
+    """A hook sends the first layer's result through another one, which torch.fx never calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.other = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.a.register_forward_hook(lambda _module, _given, made: self.other(made))
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+
+class _Connected(nn.Module):
+    """The same layers in another order where no tensor comes."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        if isinstance(x, torch.Tensor):
+            return self.c(self.a(x) + self.b(x))
+        return self.c(self.a(x)) + self.b(x)
+
+
+@pytest.mark.parametrize(
+    ("build", "rows", "words"),
+    [
+        pytest.param(
+            _Hooked, ["x <", "a < i0", "other < l0", "b < l1"], "does not see linear other", id="a-lost-hook"
+        ),
+        pytest.param(
+            _Connected,
+            ["x <", "a < i0", "b < i0", "residual add < l0 l1", "c < r0"],
+            "does not connect .*add to linear c",
+            id="other-edges",
+        ),
+    ],
+)
+def test_where_the_trace_differs_the_recorded_pass_is_drawn(build, rows, words):
+    """The analysis says in words what torch.fx has otherwise."""
+    found = analyze(build(), torch.ones(2, 8))
+    assert [f"{b.label} < {' '.join(b.inputs)}".strip() for b in found.spec.blocks] == rows
+    assert found.strategy == "hooks"
+    assert [bool(re.search(words, text)) for text in found.warnings] == [True]
+
+
+def test_the_error_of_a_pass_names_the_line_of_the_model():
+    """File and line of the failing call in the model's own code, not in torch's."""
+    with pytest.raises(ForwardError) as caught:
+        from_module(Chain(), torch.ones(2, 8), strategy="hooks")
+    line = inspect.getsourcelines(Chain.forward)[1] + 1
+    assert f"{__file__}:{line}, in forward: return self.c(self.b(self.a(x)))" in str(caught.value)
+
+
+def test_a_reading_leaves_nothing_for_the_cyclic_collector():
+    """Tensors of the pass go at once, and a later collection has nothing to do."""
+    net, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), torch.ones(2, 8)
+    from_module(net, x, strategy="hooks")
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        from_module(net, x, strategy="hooks")
+        assert gc.collect() == 0
+    finally:
+        if was_on:
+            gc.enable()

@@ -112,3 +112,27 @@ def test_a_set_takes_everything_off():
     assert not model[0]._forward_hooks
     assert not model[0]._forward_pre_hooks
     assert "forward" not in vars(model)
+
+
+def test_a_hook_with_a_key_is_made_once_and_is_off_between_times():
+    layer, hooks, seen = nn.Linear(1, 1), HookSet(), []
+    for name in ("first", "second"):
+        hooks.after(layer, lambda *_, name=name: seen.append(name), key="layer")
+        layer(torch.ones(1, 1))
+        hooks.remove()
+        layer(torch.ones(1, 1))
+    assert seen == ["first", "first"]
+    assert not layer._forward_hooks
+    assert not layer._forward_hooks_with_kwargs
+
+
+def test_a_hook_with_a_key_follows_its_module_to_new_tables():
+    layer, hooks, seen = nn.Linear(1, 1), HookSet(), []
+    hooks.before(layer, lambda *_: seen.append(1), key="layer")
+    hooks.remove()
+    layer._forward_pre_hooks = type(layer._forward_pre_hooks)()
+    hooks.before(layer, lambda *_: seen.append(2), key="layer")
+    layer(torch.ones(1, 1))
+    assert seen == [2]
+    hooks.forget()
+    assert not layer._forward_pre_hooks

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ptoa_torch.meter import HISTOGRAM_VALUES, Meter, Parcel, row_norms
-from ptoa_torch.stats import tensor_stats
+from ptoa_torch.stats import dead_share, tensor_stats
 
 
 def normal(*shape: int) -> torch.Tensor:
@@ -94,6 +94,24 @@ def test_what_is_measured_is_the_moment_of_the_call():
 def test_saturation_is_counted_in_small_and_large_tensors():
     small, large = torch.tensor([0.995, 0.0]), torch.tensor([0.995, 0.0]).repeat(100_000)
     assert [stats.satFrac for stats in measured(small, large, sat="tanh")] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("shape", [(16, 8), (4, 5, 8), (2, 8, 5, 5), (9,), (0, 3), (3000, 40)], ids=str)
+def test_dead_units_are_counted_together_as_they_are_alone(shape):
+    meter, parcel = Meter(), Parcel()
+    tensors = [torch.relu(normal(*shape) - 1.5 - index) for index in range(3)]
+    readings = []
+    for tensor in tensors:
+        readings.append(meter.add(tensor, parcel))
+        meter.count_dead(readings[-1], tensor, parcel)
+    plain = meter.add(tensors[0], parcel)
+    meter.flush(parcel)
+    parcel.seal()
+    parcel.open()
+    alone = [dead_share(tensor) for tensor in tensors]
+    expected = [None if share is None else pytest.approx(share.item()) for share in alone]
+    assert [reading.dead for reading in readings] == expected
+    assert plain.dead is None
 
 
 def test_hist_false_counts_nothing():

@@ -37,7 +37,7 @@ def alike(found, tensor):
     exact = tensor_stats(tensor)
     assert found.mean == pytest.approx(exact.mean, rel=1e-4, abs=1e-7)
     assert found.std == pytest.approx(exact.std, rel=1e-4, abs=1e-7)
-    assert found.zeroFrac == exact.zeroFrac
+    assert found.zeroFrac == pytest.approx(exact.zeroFrac, rel=1e-6)
     return True
 
 
@@ -299,3 +299,64 @@ def test_a_block_that_did_not_run_says_so():
         missing = watching.frames[1].blocks[1].extra["missing"]
     assert missing["act"] == "did not run in this step"
     assert missing["weightGradNorm"] == "no gradient at the step"
+
+
+# ── attention's largest logit ─────────────────────────────────────────────────
+
+
+class Scored(nn.Module):
+    """Attention in one of the usual ways; its scores are computed beside it."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.num_heads = how, 2
+        self.qkv, self.proj = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def scores(self, x):
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        mask = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
+        return q, k, v, (q @ k.transpose(-2, -1) / 2).masked_fill(mask, -math.inf)
+
+    def forward(self, x):
+        q, k, v, scores = self.scores(x)
+        if self.how == "sdpa":
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            mixed = torch.softmax(scores, -1) @ v
+        return self.proj(mixed.transpose(1, 2).flatten(2))
+
+
+class Around(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.attn = Scored(how)
+
+    def forward(self, x):
+        return x + self.attn(x)
+
+
+@pytest.mark.parametrize("how", ["sdpa", "softmax"])
+def test_attention_has_its_largest_logit(how):
+    torch.manual_seed(0)
+    model, x = Around(how), torch.randn(3, 5, 8)
+    right = [model.attn.scores(x)[3].max().item()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, 1, open=False, run_file=False) as watching:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(x).pow(2).sum().backward()
+            optimizer.step()
+            watching.step()
+            right.append(model.attn.scores(x)[3].max().item())
+        rows = [next(row for row in frame.blocks if row.id == "a0") for frame in watching.frames]
+    assert [row.extra["maxLogit"] for row in rows] == pytest.approx(right[:2], rel=1e-5)
+
+
+def test_multihead_attention_has_its_largest_logit():
+    torch.manual_seed(0)
+    model, x = Multihead(), torch.randn(2, 3, 8)
+    q, k, _ = F.linear(x, model.attn.in_proj_weight, model.attn.in_proj_bias).chunk(3, -1)
+    q, k = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in (q, k))
+    right = (q @ k.transpose(-2, -1) / 2).max().item()
+    row = next(row for row in frames_of(model, x)[0].blocks if row.id == "a0")
+    assert row.extra["maxLogit"] == pytest.approx(right, rel=1e-5)

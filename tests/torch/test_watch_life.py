@@ -22,6 +22,7 @@ from ptoa_core.errors import PtoaWarning, SettingError
 from ptoa_core.runs import RunFile
 from ptoa_torch import probe as probe_module
 from ptoa_torch.from_module import from_module
+from ptoa_torch.live_trace import LivePass
 from ptoa_torch.watch import Watch, watch
 
 
@@ -165,6 +166,174 @@ def test_watched_and_unwatched_runs_are_bit_equal(name, every):
     assert all(torch.equal(weights[key], weights2[key]) for key in weights)
     assert all(torch.equal(states[key][part], states2[key][part]) for key in states for part in states[key])
     assert torch.equal(random, random2)
+
+
+def test_the_model_is_read_at_its_first_forward_without_another_one():
+    calls = []
+
+    class Seen(Net):
+        def forward(self, x):
+            calls.append(torch.is_grad_enabled())
+            return super().forward(x)
+
+    model, optimizer = pair(Seen)
+    with quiet(model, optimizer, every=2) as watching:
+        train(model, optimizer, watching, 3)
+        rows = watching.frames[0].blocks
+        assert all(row.act is not None and row.grad is not None for row in rows)
+    assert calls == [True] * 3
+
+
+def test_the_first_frame_has_what_a_frame_of_a_model_read_before_has():
+    frames = []
+    for example in (None, torch.zeros(2, 5, dtype=torch.long)):
+        make, loss_of = MODELS["transformer"]
+        model, optimizer = pair(make)
+        with quiet(model, optimizer, example_input=example) as watching:
+            torch.manual_seed(1)
+            train(model, optimizer, watching, 1, loss_of)
+            frames.append(watching.frames[0])
+    live, known = frames
+    assert [row.id for row in live.blocks] == [row.id for row in known.blocks]
+    for row, other in zip(live.blocks, known.blocks, strict=True):
+        assert row.act == other.act
+        assert row.grad == other.grad
+        assert row.hidden == other.hidden
+        assert row.weightGradNorm == other.weightGradNorm
+        assert row.headEntropy == other.headEntropy
+        assert row.headPattern == other.headPattern
+        assert row.extra == other.extra
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: nn.Linear(8, 1), lambda: torch.jit.script(nn.Sequential(nn.Linear(8, 1)))],
+    ids=["layer", "script"],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_model_that_is_one_block_is_measured_in_every_frame(make):
+    model, optimizer = pair(make)
+    with quiet(model, optimizer) as watching:
+        train(model, optimizer, watching, 3)
+        assert [len(frame.blocks) for frame in watching.frames] == [1] * 3
+        assert all(frame.blocks[0].act is not None for frame in watching.frames)
+        assert all(frame.blocks[0].grad is not None for frame in watching.frames)
+
+
+def gradient_of_a_function(model):
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    loss_of = lambda given: torch.func.functional_call(model, given, (torch.ones(2, 8),)).sum()  # noqa: E731
+    torch.func.grad(loss_of)(parameters)
+
+
+def mapped(model):
+    torch.vmap(model)(torch.ones(3, 2, 8))
+
+
+def traced(model):
+    torch.jit.trace(model, torch.ones(2, 8))
+
+
+def symbolically_traced(model):
+    torch.fx.symbolic_trace(model)
+
+
+def exported(model):
+    if not hasattr(torch, "export"):
+        pytest.skip("this torch exports nothing")
+    assert len(torch.export.export(model, (torch.ones(2, 8),)).graph.nodes) < 12
+
+
+def faked(model):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        model(mode.from_tensor(torch.ones(2, 8)))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [gradient_of_a_function, mapped, traced, symbolically_traced, exported, faked],
+    ids=lambda use: use.__name__,
+)
+@pytest.mark.parametrize("frames", [0, 1], ids=["first-frame", "later-frame"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_what_has_no_numbers_to_look_at_is_left_alone_on_a_frame_step(use, frames):
+    model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)))
+    with quiet(model, optimizer) as watching:
+        train(model, optimizer, watching, frames)
+        use(model)
+        train(model, optimizer, watching, 1)
+        frame = watching.frames[frames]
+        assert all(row.act is not None and row.grad is not None for row in frame.blocks)
+        assert "forwards" not in frame.extra
+
+
+def test_what_holds_a_watch_can_be_copied_and_pickled():
+    model, optimizer = pair()
+    with quiet(model, optimizer) as watching:
+        model.watching = watching
+        train(model, optimizer, watching)
+        assert copy.deepcopy(model).watching is watching
+        assert pickle.loads(pickle.dumps(model)).watching is None
+        del model.watching
+
+
+class Sharpness(torch.optim.Optimizer):
+    """An optimizer by its class that leaves the step to another, as SAM does."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+        self.base = torch.optim.SGD(self.param_groups, lr=0.1)
+
+    def second_step(self):
+        self.base.step()
+
+    def step(self, closure=None):
+        raise NotImplementedError
+
+
+def test_an_optimizer_that_leaves_its_step_to_another_is_counted_by_that_one():
+    model, _ = pair()
+    optimizer = Sharpness(list(model.parameters()))
+    with quiet(model, optimizer) as watching:
+        for _ in range(3):
+            net_loss(model).backward()
+            optimizer.second_step()
+            optimizer.zero_grad()
+            watching.step(1.0)
+        assert watching.step_count == 3
+        assert all(frame.gradNorm is not None for frame in watching.frames)
+
+
+def test_a_module_that_is_replaced_is_seen_from_the_frame_after_the_next():
+    model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1)))
+    with quiet(model, optimizer) as watching:
+        train(model, optimizer, watching)
+        model[1] = nn.Linear(8, 1)
+        optimizer.add_param_group({"params": list(model[1].parameters())})
+        train(model, optimizer, watching, 2)
+        first, second = (frame.blocks[1] for frame in watching.frames[1:])
+        assert first.extra["missing"]["act"] == "did not run in this step"
+        assert second.act is not None
+        assert second.weightGradNorm is not None
+
+
+def test_reading_that_fails_leaves_the_first_forward_alone(monkeypatch):
+    def broken(self, *given):
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr(LivePass, "_end", broken)
+    model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 1)))
+    with quiet(model, optimizer) as watching:
+        with pytest.warns(PtoaWarning, match="recording is left out.*no"):
+            train(model, optimizer, watching, 1)
+        train(model, optimizer, watching, 1)
+        first, second = watching.frames
+        assert first.blocks[0].weightGradNorm is not None
+        assert second.blocks[0].act is not None
+    assert on_the_model(model) == 0
 
 
 def test_reading_the_model_leaves_attributes_as_they_were():
@@ -443,7 +612,7 @@ def test_a_hook_that_fails_is_named_once_and_stands_aside(monkeypatch):
 
     monkeypatch.setattr(probe_module, "first_tensor", broken)
     model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 1)))
-    with quiet(model, optimizer) as watching:
+    with quiet(model, optimizer, example_input=torch.ones(1, 8)) as watching:
         with pytest.warns(PtoaWarning, match="block l0 is left out") as caught:
             train(model, optimizer, watching, 3)
         assert len(caught) == 1

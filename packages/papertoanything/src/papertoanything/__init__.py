@@ -18,7 +18,17 @@ from __future__ import annotations
 # `show` names a module and a function. Importing the module here first makes Python set the
 # package attribute once, before the function takes the name, whatever a script imports later.
 import papertoanything.show as _show_module
-from papertoanything.api import as_spec, capture, from_module, load, report, save, serve, watch
+from papertoanything.api import (
+    as_spec,
+    capture,
+    from_module,
+    load,
+    register_matcher,
+    report,
+    save,
+    serve,
+    watch,
+)
 from papertoanything.link import from_url, to_url
 from papertoanything.spec import BlockHealth, BridgeHello, HealthFrame, ModelSpec, TensorStats, TraceFrame
 
@@ -39,6 +49,7 @@ __all__ = [
     "from_module",
     "from_url",
     "load",
+    "register_matcher",
     "report",
     "save",
     "serve",

@@ -21,8 +21,20 @@ if TYPE_CHECKING:
     from papertoanything.server import LocalServer
     from ptoa_core.frames import TraceFrame
     from ptoa_torch import Watch
+    from ptoa_torch.roles import Matcher
 
-__all__ = ["as_spec", "capture", "from_module", "is_module", "load", "report", "save", "serve", "watch"]
+__all__ = [
+    "as_spec",
+    "capture",
+    "from_module",
+    "is_module",
+    "load",
+    "register_matcher",
+    "report",
+    "save",
+    "serve",
+    "watch",
+]
 
 
 def as_spec(obj: Any, example_input: Any = None) -> ModelSpec:
@@ -156,6 +168,34 @@ def from_module(
     from ptoa_torch import from_module as read
 
     return read(model, example_input, strategy=strategy, name=name)
+
+
+def register_matcher(
+    match: Any, name: str = "", *, kind: str | None = None, params: Any = None, label: Any = None
+) -> Matcher:
+    """Say what a module of your own is drawn as, before the reader's own table is asked.
+
+    Args:
+        match: With `kind`: a module class, a tuple of them, or a function from a module to True or
+            False. Without: a function from a module to a `ptoa_torch.roles.Role`, or None to pass.
+        name: What the row is about, for error messages.
+        kind: The block's kind, as `mlp` or `group`.
+        params: The block's params as a mapping, or a function from the module to them.
+        label: What the block is called, or a function from the module to it; its path by default.
+
+    Returns:
+        The row; `row.remove()` takes it out again. The latest row is asked first.
+
+    Raises:
+        SettingError: If the row can never be used.
+        MissingExtraError: If PyTorch is not installed.
+
+    Source:
+        README.md, "How a model becomes blocks".
+    """
+    from ptoa_torch import register_matcher as register
+
+    return register(match, name, kind=kind, params=params, label=label)
 
 
 def capture(

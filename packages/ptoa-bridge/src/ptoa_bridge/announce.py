@@ -15,8 +15,9 @@ from ptoa_core.terminal import escape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TextIO
 
-__all__ = ["HINT_SECONDS", "addresses", "complain", "hint", "ssh_line"]
+__all__ = ["HINT_SECONDS", "addresses", "complain", "hint", "say", "ssh_line"]
 
 HINT_SECONDS = 10.0
 
@@ -110,10 +111,25 @@ def complain(text: str) -> None:
     Example:
         >>> complain("port 8000 is busy")
     """
-    # sys.stderr is None under pythonw, and may be closed at the interpreter's end.
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        sys.stderr.write(f"ptoa-bridge: {escape(text)}\n")
-        sys.stderr.flush()
+    say(f"ptoa-bridge: {escape(text)}", sys.stderr)
+
+
+def say(text: str, stream: TextIO | None) -> None:
+    """Write text and an end of line to a stream that may be gone.
+
+    Args:
+        text: What to write.
+        stream: None under pythonw; it may be closed, or a pipe that no one reads.
+
+    Example:
+        >>> say("hello", sys.stdout)
+        hello
+        >>> say("hello", None)
+    """
+    with contextlib.suppress(OSError, ValueError):
+        if stream is not None:
+            stream.write(text + "\n")
+            stream.flush()
 
 
 def _plain(text: str, otherwise: str) -> str:

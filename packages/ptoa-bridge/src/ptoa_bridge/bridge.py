@@ -39,7 +39,7 @@ from ptoa_core.pump import FramePump
 from ptoa_core.spec import ModelSpec
 from ptoa_core.terminal import shown
 
-from .announce import HINT_SECONDS, addresses, complain, hint, ssh_line
+from .announce import HINT_SECONDS, addresses, complain, hint, say, ssh_line
 from .browser import open_in_browser
 from .events import EventLog
 from .http import RequestError
@@ -391,10 +391,7 @@ class Bridge:
         self.start()
         lab = None if self._lab.local else self.url
         ssh = ssh_line(self._port, os.environ, user=_user(), machine=socket.gethostname())
-        out = sys.stdout if file is None else file
-        if out is not None:
-            out.write(addresses(lab_url=lab, local_url=self.local_url, ssh=ssh) + "\n")
-            out.flush()
+        say(addresses(lab_url=lab, local_url=self.local_url, ssh=ssh), sys.stdout if file is None else file)
         if self._server is not None:
             self._server.call_later(HINT_SECONDS, self._hint)
         if open_browser:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _BYTES_EACH = 4
+# Below the one a float32 has fewer digits, above the other there is none.
+_LEAST_F32, _MOST_F32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 
 
 def encode_f32(values: Iterable[float]) -> str:
@@ -75,6 +77,34 @@ def decode_f32(b64: str) -> list[float]:
     if sys.byteorder == "big":
         values.byteswap()
     return values.tolist()
+
+
+def shortest_texts(values: Sequence[float]) -> list[str]:
+    """The shortest decimals that name the float32 nearest to each value.
+
+    A statistic is no more exact than float32, whose decimal has some eight digits where a float's
+    has seventeen. What float32 cannot hold, as too large or too small, is spelt as it is.
+
+    Args:
+        values: Finite floats.
+
+    Example:
+        >>> shortest_texts([0.10000000149011612, 1 / 3, 3.0, 1e300])
+        ['0.1', '0.33333334', '3', '1e+300']
+    """
+    given = array("f", values)
+    texts = ("%.7g " * len(given) % tuple(given)).split()
+    for digits in ("%.8g", "%.9g"):
+        found = array("f", map(float, texts))
+        if found == given:
+            break
+        for place, number in enumerate(given):
+            if found[place] != number:
+                texts[place] = digits % number
+    for place, value in enumerate(values):
+        if value != 0.0 and not _LEAST_F32 <= abs(value) <= _MOST_F32:
+            texts[place] = repr(value)
+    return texts
 
 
 def check_f32(b64: str, shape: Sequence[int], where: str) -> None:

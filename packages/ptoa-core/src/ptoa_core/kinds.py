@@ -80,6 +80,9 @@ EXTENSION_PARAMS = (
     "flops",
     "calls",
     "sharedWith",
+    "repeats",
+    "repeatOf",
+    "unused",
     "known",
 )
 # Left out of a link that would otherwise be too long to open.

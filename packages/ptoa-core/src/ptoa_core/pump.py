@@ -45,6 +45,7 @@ class FramePump:
         max_blocks: The most rows of blocks in waiting frames.
         max_frames: The most waiting frames.
         name: The thread's name.
+        single: As in ``encode_frame``.
 
     Attributes:
         dropped: How many frames were not taken because the queue was full.
@@ -68,11 +69,13 @@ class FramePump:
         max_blocks: int = 500_000,
         max_frames: int = 8_192,
         name: str = "ptoa-pump",
+        single: bool = False,
     ) -> None:
         """Start the thread."""
         self.dropped = 0
         self._sinks = list(sinks)
         self._on_error = on_error or _warn
+        self._single = single
         self._max_frames = max_frames
         self._max_blocks = max_blocks
         # What was put is counted by the pushing threads, what was taken by the pump's own
@@ -192,7 +195,7 @@ class FramePump:
     def _deliver(self, frame: _Frame) -> None:
         """Encode one frame and give it to each sink that still takes frames."""
         try:
-            encoded = encode_frame(frame)
+            encoded = encode_frame(frame, single=self._single)
         except Exception as error:  # noqa: BLE001  # a frame is a user's object; the thread must live on
             if not self._encoding_failed:
                 self._encoding_failed = True

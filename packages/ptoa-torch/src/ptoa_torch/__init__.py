@@ -19,11 +19,9 @@ from .inputs import Inputs
 from .watch import Watch, watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ptoa_core.frames import TensorStats
 
-    from .matchers import Role
+    from .roles import Matcher, Role
 
 __all__ = [
     "Analysis",
@@ -73,16 +71,26 @@ def classify_module(module: Any) -> Role:
     return classify(module)
 
 
-def register_matcher(match: Callable[[Any], Role | None], name: str = "") -> None:
-    """Teach the reader a module it does not know, see `ptoa_torch.matchers.register_matcher`.
+def register_matcher(
+    match: Any, name: str = "", *, kind: str | None = None, params: Any = None, label: Any = None
+) -> Matcher:
+    """Add a row of your own for a module, see `ptoa_torch.roles.register_matcher`.
 
     Args:
-        match: Given a module, returns its `ptoa_torch.matchers.Role`, or None to pass.
-        name: What the row is about.
+        match: With ``kind``: a class, a tuple of them, or a function from a module to True or False.
+            Without: a function from a module to its `ptoa_torch.roles.Role`, or None to pass.
+        name: What the row is about, for error messages.
+        kind: The block's kind.
+        params: The block's params, or a function from the module to them.
+        label: What the block is called, or a function from the module to it.
+
+    Returns:
+        The row; ``row.remove()`` takes it out again.
 
     Raises:
+        SettingError: If the row can never be used.
         MissingExtraError: If PyTorch is not installed.
     """
     with torch_needed("register_matcher(match)"):
-        from .matchers import register_matcher as register
-    register(match, name)
+        from .roles import register_matcher as register
+    return register(match, name, kind=kind, params=params, label=label)

@@ -7,6 +7,7 @@ difference between them has one function here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import sys
@@ -36,6 +37,7 @@ __all__ = [
     "faking",
     "foreach_copy",
     "grad_scalers",
+    "holds_numbers",
     "in_backward",
     "is_capturing",
     "is_compiled",
@@ -117,6 +119,7 @@ def is_compiled(module: nn.Module) -> bool:
     )
 
 
+@functools.cache
 def norm_classes() -> dict[str, tuple[type[nn.Module], ...]]:
     """The normalisation classes of this torch by the variant they are drawn as."""
     rms = (nn.RMSNorm,) if hasattr(nn, "RMSNorm") else ()
@@ -219,8 +222,27 @@ def in_backward() -> bool:
 
 
 def is_capturing() -> bool:
-    """Whether a CUDA graph is being recorded, during which nothing may be read or added."""
+    """Whether a CUDA graph or a TorchScript trace is being recorded, in which nothing of ours may be.
+
+    Inside a transform of ``torch.func`` tensors have no numbers to look at either.
+    """
+    if torch._C._get_tracing_state() is not None or _transforms() is not None:
+        return True
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def _no_transforms() -> None:
+    """Stand in where this torch has no transforms of functions."""
+
+
+_transforms: Callable[[], Any] = getattr(
+    getattr(torch._C, "_functorch", None), "peek_interpreter_stack", _no_transforms
+)
+
+
+def holds_numbers(tensor: Tensor) -> bool:
+    """Whether there are values behind a tensor; a fake one has only a shape."""
+    return tensor.device.type != "meta" and type(tensor).__name__ not in ("FakeTensor", "FunctionalTensor")
 
 
 def foreach_copy(targets: list[Tensor], sources: list[Tensor]) -> None:
@@ -316,15 +338,11 @@ def compiled_wrappers(root: nn.Module) -> list[nn.Module]:
 
 
 def compiled_parts(root: nn.Module) -> frozenset[int]:
-    """The ids of all modules below the root that run in compiled graphs or scripts of their own."""
-    closes = _is_closed if compiler_loaded() else is_scripted
-    closed = (module for module in root.modules() if module is not root and closes(module))
+    """The ids of all modules below the root that run in compiled graphs of their own."""
+    if not compiler_loaded():
+        return frozenset()
+    closed = (module for module in root.modules() if module is not root and is_compiled(module))
     return frozenset(id(part) for module in closed for part in module.modules())
-
-
-def _is_closed(module: nn.Module) -> bool:
-    """Whether Python sees nothing of what runs inside a module."""
-    return is_compiled(module) or is_scripted(module)
 
 
 def compiler_loaded() -> bool:

@@ -24,17 +24,22 @@ from ptoa_core.protocol import PATTERN_SIZE
 __all__ = [
     "ENTROPY_VALUES",
     "MAX_VALUES",
+    "PATTERN_BYTES",
     "AttentionMode",
+    "PatternTurns",
     "Show",
     "attention_entropy",
     "corner",
     "multihead_probabilities",
     "probabilities",
     "sample_of",
+    "shown_by",
 ]
 
-ENTROPY_VALUES = 1 << 18
-MAX_VALUES = 1 << 22
+ENTROPY_VALUES = 1 << 16
+MAX_VALUES = 1 << 19
+PATTERN_BYTES = 2_000_000  # of one frame, as they are written
+_HEAD_BYTES = 48  # what is written of a head beside its numbers
 _SOFTMAX = frozenset((F.softmax, torch.softmax, Tensor.softmax))
 _TINY = 1e-30
 
@@ -98,6 +103,59 @@ def corner(probs: Tensor) -> Tensor:
     return probs[0, :, :size, :size].detach().to(torch.float32)
 
 
+class PatternTurns:
+    """Which blocks' patterns a frame carries, where not all have room: they take turns.
+
+    Args:
+        room: Bytes of the patterns of one frame, as they are written.
+
+    Example:
+        >>> turns = PatternTurns(room=20_000)
+        >>> for _ in range(3):
+        ...     turns.begin()
+        ...     [turns.takes(row, heads=2, size=32) for row in range(3)]
+        [True, False, False]
+        [False, True, False]
+        [False, False, True]
+    """
+
+    def __init__(self, room: int = PATTERN_BYTES) -> None:
+        """Know no block yet."""
+        self._room = room
+        self._left = room
+        self._costs: dict[int, int] = {}
+        self._chosen: set[int] = set()
+        self._last = -1
+
+    def begin(self) -> None:
+        """A new frame: the blocks after those of the last one come first."""
+        rows = sorted(
+            (row for row, cost in self._costs.items() if cost <= self._room),
+            key=lambda row: (row <= self._last, row),
+        )
+        self._left, self._chosen = self._room, set()
+        for row in rows:
+            if self._costs[row] > self._left:
+                break
+            self._take(row)
+            self._chosen.add(row)
+
+    def takes(self, row: int, *, heads: int, size: int) -> bool:
+        """Whether a block's patterns go into this frame."""
+        known = row in self._costs
+        cost = heads * (4 * -(-size * size * 4 // 3) + _HEAD_BYTES)
+        self._costs[row] = cost
+        if known or cost > self._left:
+            return row in self._chosen
+        self._take(row)
+        return True
+
+    def _take(self, row: int) -> None:
+        """Give a block its room."""
+        self._left -= self._costs[row]
+        self._last = row
+
+
 def probabilities(
     query: Tensor,
     key: Tensor,
@@ -109,11 +167,13 @@ def probabilities(
     enable_gqa: bool = False,
     *,
     rows: Tensor | None = None,
+    largest: list[Tensor] | None = None,
 ) -> Tensor | None:
     """What ``scaled_dot_product_attention`` would weigh its values by, for the first sequences.
 
     Takes that function's arguments; dropout is left out. ``rows`` are the queries to look
-    at, all by default. None where the shapes are not ``(batch, head, query, feature)``.
+    at, all by default; ``largest`` is given the largest score before softmax.
+    None where the shapes are not ``(batch, head, query, feature)``.
 
     Example:
         >>> probabilities(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4), is_causal=True)
@@ -135,6 +195,8 @@ def probabilities(
     if attn_mask is not None:
         mask = attn_mask.detach()
         scores = _masked(scores, mask[..., rows, :] if mask.ndim > 1 and mask.shape[-2] > 1 else mask)
+    if largest is not None:
+        largest.append(scores.amax())
     # A row without any key weighs nothing; softmax alone would make it NaN.
     return torch.softmax(scores, -1).masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
 
@@ -149,11 +211,15 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def multihead_probabilities(
-    module: nn.MultiheadAttention, args: Sequence[Any], kwargs: Mapping[str, Any]
+    module: nn.MultiheadAttention,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    largest: list[Tensor] | None = None,
 ) -> Tensor | None:
     """The probabilities of an ``nn.MultiheadAttention`` call, computed again from its arguments.
 
-    None for key biases and zero attention, which few use and whose order is an inner matter.
+    ``largest`` is given the largest score before softmax. None for key biases and zero attention,
+    which few use and whose order is an inner matter.
     """
     names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask")
     given = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -169,6 +235,8 @@ def multihead_probabilities(
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
     for mask in _multihead_masks(module, given, query.shape[0]):
         scores = scores.masked_fill(mask, -math.inf) if mask.dtype == torch.bool else scores + mask.float()
+    if largest is not None:
+        largest.append(scores.amax())
     return torch.softmax(scores, -1)
 
 
@@ -203,7 +271,7 @@ def _multihead_masks(module: nn.MultiheadAttention, given: Mapping[str, Any], co
     return masks
 
 
-Show = Callable[[Tensor, Tensor], object]
+Show = Callable[[Tensor, Tensor, Tensor], object]
 
 
 class AttentionMode(TorchFunctionMode):
@@ -211,8 +279,9 @@ class AttentionMode(TorchFunctionMode):
 
     Args:
         heads: The module's number of heads, by which its probabilities are told from others.
-        show: Called once with two tensors ``(batch, head, query, key)``: the sample for the
-            entropy, and one that holds at least the corner.
+        show: Called once with two tensors ``(batch, head, query, key)``, the sample for the
+            entropy and one that holds at least the corner, and with the largest score of the
+            sample before softmax.
         fail: Called with an exception of our own, which never reaches the model.
     """
 
@@ -239,14 +308,33 @@ class AttentionMode(TorchFunctionMode):
 
     def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Show the probabilities, if these are."""
-        with torch.no_grad(), torch.autocast(result.device.type, enabled=False):
-            if func is F.scaled_dot_product_attention:
-                found = _computed_again(*args, **kwargs)
-            else:
-                found = _as_computed(result, self._heads)
+        # An outer mode would take our own calls for the model's.
+        off = torch._C.DisableTorchFunction()
+        with off, torch.no_grad(), torch.autocast(result.device.type, enabled=False):
+            found = shown_by(func, args, kwargs, result, heads=self._heads)
             if found is not None:
                 self._seen = True
                 self._show(*found)
+
+
+def shown_by(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *, heads: int
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The sample, the corner and the largest score of a call that computed probabilities.
+
+    None where it was another softmax.
+
+    Args:
+        func: A softmax, or ``scaled_dot_product_attention``.
+        args: What it was given.
+        kwargs: What it was given by name.
+        result: What it made.
+        heads: The module's number of heads.
+    """
+    if func is F.scaled_dot_product_attention:
+        return _computed_again(*args, **kwargs)
+    scores = args[0] if args else kwargs["input"]
+    return _as_computed(scores, result, heads)
 
 
 def _row_step(heads: int, queries: int, keys: int) -> int:
@@ -254,25 +342,29 @@ def _row_step(heads: int, queries: int, keys: int) -> int:
     return max(1, -(-heads * queries * keys // MAX_VALUES))
 
 
-def _computed_again(query: Tensor, key: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor] | None:
-    """The sample and the corner of a ``scaled_dot_product_attention`` call."""
+def _computed_again(
+    query: Tensor, key: Tensor, *args: Any, **kwargs: Any
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The sample, the corner and the largest score of a ``scaled_dot_product_attention`` call."""
     if query.ndim != 4 or key.ndim != 4:
         return None
     step = _row_step(query.shape[1], query.shape[2], key.shape[2])
     rows = torch.arange(0, query.shape[2], step, device=query.device)
-    sample = probabilities(query, key, *args, **kwargs, rows=rows)
+    largest: list[Tensor] = []
+    sample = probabilities(query, key, *args, **kwargs, rows=rows, largest=largest)
     first = torch.arange(min(PATTERN_SIZE, query.shape[2]), device=query.device)
     corners = sample if step == 1 else probabilities(query, key, *args, **kwargs, rows=first)
-    return None if sample is None or corners is None else (sample, corners)
+    return None if sample is None or corners is None else (sample, corners, largest[0])
 
 
-def _as_computed(result: Tensor, heads: int) -> tuple[Tensor, Tensor] | None:
-    """The sample and the corner of a softmax's result; None when it is something else's."""
+def _as_computed(scores: Tensor, result: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The sample, the corner and the largest score of a softmax; None when it is something else's."""
     if result.ndim == 3 and heads > 0 and result.shape[0] % heads == 0:
-        result = result.unflatten(0, (-1, heads))
+        scores, result = scores.unflatten(0, (-1, heads)), result.unflatten(0, (-1, heads))
     if result.ndim != 4 or result.shape[1] != heads:
         return None
     result = result.detach()
     step = _row_step(heads, *result.shape[2:])
     sample = result[:, :, ::step]
-    return sample[: sample_of(len(sample), *sample.shape[1:])], result
+    count = sample_of(len(sample), *sample.shape[1:])
+    return sample[:count], result, scores.detach()[:count, :, ::step].amax()

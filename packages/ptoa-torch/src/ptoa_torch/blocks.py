@@ -268,7 +268,7 @@ class _Drawer:
         label = (node.path if node.call is not None and node.path else "") or _function_label(node)
         if kind == "group":
             label = str(params.extra.get("type") or label)
-        unit = self._new(kind, node, label, params)
+        unit = self._new(kind, node, node.label or label, params)
         if kind == "embedding" and self._reads_positions(node):
             unit.kind = "posenc"
             unit.params = BlockParams(variant=self._table_variant(node), maxLen=params.vocab, d=params.d)
@@ -817,7 +817,10 @@ def draw(graph: Graph, name: str, source: str) -> Drawing:
     ]
     _mark_tokens(drawer)
     _mark_unembed(kept, outputs)
-    return _assemble(drawer, _sorted_units(kept), outputs, name, source, dropped)
+    drawing = _assemble(drawer, _sorted_units(kept), outputs, name, source, dropped)
+    for node in drawer.nodes.all:
+        node.region = None  # a circle, which would wait for the cyclic collector
+    return drawing
 
 
 def _assemble(
@@ -843,7 +846,7 @@ def _assemble(
                 params.extra["sharedWith"] = shared
         if work.get(id(unit)):
             params.extra["flops"] = work[id(unit)]
-        params.extra["known"] = graph.known
+        params.extra["known"] = graph.known_of(unit.nodes[0].ops[0] if unit.nodes else None)
         if unit.modules:
             bindings[unit.id] = unit.modules[0]
         inputs = [source.id for source in unit.inputs if source.id]

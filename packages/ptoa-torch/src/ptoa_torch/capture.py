@@ -126,17 +126,17 @@ def _keyed(found: Analysis, ids: dict[str, str]) -> Iterator[tuple[str, Any]]:
 def _framed(pairs: Iterator[tuple[str, Any]], max_elems: int, budget: int) -> Iterator[FrameTensor]:
     """The tensors as they go into a frame, within its budget; what float32 cannot say is left out."""
     for key, item in pairs:
-        shape = list(item.shape)
-        sizes = clip_shape(shape, max_elems)
-        kept = math.prod(sizes)
-        if kept > budget:
-            yield FrameTensor(key, shape, "", True, [0] * len(shape))
-            continue
         try:
+            shape = [int(size) for size in item.shape]
+            sizes = clip_shape(shape, max_elems)
+            kept = math.prod(sizes)
+            if kept > budget:
+                yield FrameTensor(key, shape, "", True, [0] * len(shape))
+                continue
             made = _encoded(key, item, sizes, max_elems)
-        # TensorError: complex, sparse and nested tensors. Torch: tensors without numbers, as on the
-        # meta device. The block is listed as uncaptured.
-        except (TensorError, RuntimeError, TypeError, ValueError, NotImplementedError):
+        # TensorError: complex and sparse tensors. Torch: tensors without sizes (nested ones) or
+        # without numbers (on the meta device). The block is listed as uncaptured.
+        except (TensorError, RuntimeError, TypeError, ValueError, AttributeError):
             continue
         if made is not None:
             yield made

@@ -78,7 +78,7 @@ class Delivery:
         if self.run is not None:
             sinks.append(self.run)
         sinks.extend(CallableSink(function) for function in self._sinks)
-        self._pump = FramePump(sinks, on_error=self._sink_failed)
+        self._pump = FramePump(sinks, on_error=self._sink_failed, single=True)
 
     def _open_run(self, spec: ModelSpec) -> RunFile | None:
         """The run file; None where none is wanted or none can be made."""

@@ -36,13 +36,13 @@ class Row:
         "act",
         "awaited",
         "calls",
-        "dead",
         "entropy",
         "grad",
         "grads",
         "hidden",
-        "hidden_dead",
+        "logit",
         "missing",
+        "omitted",
         "pattern",
         "sample",
         "size",
@@ -54,11 +54,10 @@ class Row:
         self.grad: Reading | None = None
         self.hidden: Reading | None = None
         self.entropy: Sequence[float] | None = None
+        self.logit: float | None = None
         self.pattern: Sequence[float] | None = None
-        self.dead: float | None = None
-        self.hidden_dead: float | None = None
         self.sample = self.size = self.calls = self.grads = 0
-        self.awaited = False
+        self.awaited = self.omitted = False
         self.missing = dict(missing)
 
 
@@ -132,6 +131,9 @@ class Frame:
             self.notes["forwards"] = self.forwards
         if self.skipped:
             self.notes["skipped"] = True
+        omitted = [block for block, row in zip(self.plan.ids, self.rows, strict=False) if row.omitted]
+        if omitted:
+            self.notes["patternsOmitted"] = omitted
         self.places = [[] for _ in self.rows]
         for place, row in enumerate(self.owners):
             if row >= 0:
@@ -182,9 +184,6 @@ class Frame:
             row.missing.setdefault("act", _NEVER)
         elif row.grad is None:
             row.missing.setdefault("grad", "no gradient arrived")
-        for stats, dead in ((block.act, row.dead), (block.hidden, row.hidden_dead)):
-            if stats is not None and dead is not None:
-                stats.extra["deadFrac"] = dead
         block.extra = {
             key: value
             for key, value in (
@@ -195,6 +194,8 @@ class Frame:
             )
             if value
         }
+        if row.logit is not None and math.isfinite(row.logit):
+            block.extra["maxLogit"] = row.logit
         return block
 
     def _norms(self, places: list[int], row: Row) -> tuple[float | None, float | None, float | None]:

@@ -37,8 +37,10 @@ class Analysis:
         aux: Block id to further things known of it: ``weights`` (attention probabilities, after
             softmax), ``scores`` (the same where a fused kernel kept them, to be computed again on
             demand), ``table`` (of positions), ``modules`` (paths of all its modules),
-            ``inner`` (path of the module that computes an mlp's inner activation), ``function``
-            and ``inner_function`` (`places.FunctionPlace` of what a function computes).
+            ``inner`` (path of the module that computes an mlp's inner activation), ``hidden`` (that
+            activation), ``function`` and ``inner_function`` (`places.FunctionPlace` of what a
+            function computes), ``ops`` (numbers of an attention's operations in the pass), ``reads``
+            (the tensors that it was made from).
         warnings: What a reader of the picture should know.
         output: What the model returned; None without a recorded pass.
     """

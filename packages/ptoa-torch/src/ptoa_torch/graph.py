@@ -108,6 +108,7 @@ class Graph:
 
     Attributes:
         known: ``run`` for a recorded pass, ``traced`` for torch.fx, ``guessed`` for the tree.
+        ran: How many operations are known so, where others were added as a guess; None for all.
     """
 
     model: nn.Module
@@ -117,11 +118,29 @@ class Graph:
     calls: list[Call] = field(default_factory=list)
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
+    ran: int | None = None
+
+    def known_of(self, op: Op | None) -> str:
+        """How one operation is known."""
+        guessed = self.ran is not None and op is not None and op.index >= self.ran
+        return "guessed" if guessed else self.known
+
+    def release(self) -> None:
+        """Take the graph apart when it is drawn, so that its tensors go at once.
+
+        Its parts refer to each other in circles, and would otherwise wait for the cyclic collector.
+        """
+        for op in self.ops:
+            op.inputs, op.outputs = [], []
+        for call in self.calls:
+            call.parent, call.inputs, call.outputs, call.children = None, [], [], []
 
     def calls_of(self) -> dict[int, int]:
-        """How often each module was called, by its id."""
+        """How often each module was called and did something, by its id."""
         counts: dict[int, int] = {}
         for call in self.calls:
+            if call.start == call.end:
+                continue
             counts[id(call.module)] = counts.get(id(call.module), 0) + 1
         return counts
 
@@ -246,19 +265,31 @@ class GraphBuilder:
 
     def _new(self, tensor: Any, op: Op | None = None, source: str = "", name: str = "") -> Value:
         """A new value of a tensor, which is held, or whose end is noticed, so that its id stays its own."""
-        inner = tensor if self._unwrap is None else self._unwrap(tensor)
+        inner = tensor if op is None or self._unwrap is None else self._unwrap(tensor)
         shape, dtype = self._describe(inner)
         key = id(tensor)
         if op is None or self._holds is None or self._holds(tensor, op):
-            value = Value(op, source, name, shape, dtype, tensor)
+            value = Value(op, source, name, shape, dtype, inner)
         else:
             value = Value(op, source, name, shape, dtype)
             value.ref = weakref.ref(tensor, lambda _: self._values.pop(key, None))
         self._values[key] = value
         if inner is not tensor:
             self._values[id(inner)] = value
-            self._held.append(inner)
+            self._held += (inner, tensor)
         return value
+
+    def guess_on(self, leaf: type) -> None:
+        """Mark what is added from here on as a guess, of which marks flow instead of tensors."""
+        self.graph.ran = len(self.graph.ops)
+        self.leaf = leaf
+        self._describe = lambda _mark: (None, None)
+        self._unwrap = self._base_of = None
+
+    def stand_for(self, mark: Any, value: Value) -> None:
+        """Let something else be read as a value that is there already."""
+        self._values[id(mark)] = value
+        self._held.append(mark)
 
     def held(self) -> list[Any]:
         """Everything that flowed and is held, in the order in which it was seen."""
@@ -376,12 +407,13 @@ class GraphBuilder:
 
     def enter(self, module: nn.Module, path: str, arguments: Any = None) -> Call:
         """Begin a module call."""
+        graph, outer = self.graph, self.current
         ordinal = self._counts.get(id(module), 0)
         self._counts[id(module)] = ordinal + 1
-        call = Call(len(self.graph.calls), path, module, self.current, len(self.graph.ops), ordinal=ordinal)
-        call.arguments = arguments
-        self.graph.calls.append(call)
-        self.current.children.append(call)
+        place = len(graph.ops)
+        call = Call(len(graph.calls), path, module, outer, place, -1, ordinal, [], [], [], arguments)
+        graph.calls.append(call)
+        outer.children.append(call)
         self.current = call
         return call
 
@@ -391,7 +423,9 @@ class GraphBuilder:
             value = self._values.get(id(result))
             if value is not None:
                 call.outputs = [value]
-                self.close(call)
+                call.end = len(self.graph.ops)
+                call.arguments = None
+                self.current = call.parent or self.graph.root
                 return
         tensors = [tensor for _, tensor in flatten(result, self.leaf)]
         unseen = [tensor for tensor in tensors if not self.known(tensor)]
@@ -422,6 +456,7 @@ class GraphBuilder:
         for call in graph.calls:
             if call.end < 0:
                 call.end = len(graph.ops)
+        self._holds = None  # it belongs to the reader, which has the builder: a circle
         return graph
 
 

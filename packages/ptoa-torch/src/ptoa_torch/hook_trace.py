@@ -56,11 +56,16 @@ class Failure:
 
 @dataclass(slots=True)
 class Recording:
-    """A recorded pass: its graph, what the model returned, and how it failed, if it did."""
+    """A recorded pass: its graph, what the model returned, and how it failed, if it did.
+
+    Attributes:
+        builder: What the graph can be continued with where the pass failed.
+    """
 
     graph: Graph
     output: Any
     failure: Failure | None = None
+    builder: GraphBuilder | None = None
 
 
 @dataclass(slots=True)
@@ -153,7 +158,8 @@ class _Recorder(TorchFunctionMode):
 
     def _holds(self, tensor: Tensor, op: Op | None) -> bool:
         """Whether to hold on to a tensor that nobody will ask the values of: masks and indices always."""
-        if op is None or not (tensor.is_floating_point() or tensor.is_complex()):
+        dtype = tensor.dtype
+        if op is None or not (dtype.is_floating_point or dtype.is_complex):
             return True
         self._bytes += _nbytes(tensor)
         return self._bytes <= _MAX_HELD
@@ -170,14 +176,13 @@ class _Recorder(TorchFunctionMode):
         self, op: Op, result: Any, given: list[Tensor], versions: list[int], targets: list[Tensor]
     ) -> None:
         """Record what the function made and what it wrote in place."""
-        written: list[tuple[Tensor, int | None]] = []
-        for tensor, version in zip(given, versions, strict=True):
-            # Inference tensors do not count their writes; there the function's name has to do.
-            if any(tensor is target for target in targets) if version < 0 else tensor._version != version:
-                written.append((tensor, _compat.storage_key(tensor)))
-                self._pins.append(_compat.storage_pin(tensor))
+        written = self._written(given, versions, targets)
         if isinstance(result, Tensor):
-            made = [] if any(result is tensor for tensor in given) else [result]
+            made = [result]
+            for tensor in given:
+                if tensor is result:
+                    made = []
+                    break
         elif result is None or isinstance(result, (bool, int, float, str)):
             made = []
         else:
@@ -187,6 +192,28 @@ class _Recorder(TorchFunctionMode):
             self.builder.finish(op, made, written)
             if op.name in SDPA or op.name in SOFTMAX:
                 self._sample(op, given, made)
+
+    def _written(
+        self, given: list[Tensor], versions: list[int], targets: list[Tensor]
+    ) -> list[tuple[Tensor, int | None]]:
+        """The tensors that a function wrote in place, each with its storage's key."""
+        try:
+            if [tensor._version for tensor in given] == versions:
+                return []
+        except RuntimeError:  # inference tensors do not count their writes; the function's name has to do
+            pass
+        changed = [
+            tensor
+            for tensor, version in zip(given, versions, strict=True)
+            if (
+                any(tensor is target for target in targets)
+                if version < 0
+                else _compat.version_of(tensor) != version
+            )
+        ]
+        # The key of a storage that is freed would be given to the next one.
+        self._pins.extend(_compat.storage_pin(tensor) for tensor in changed)
+        return [(tensor, _compat.storage_key(tensor)) for tensor in changed]
 
     def _sample(self, op: Op, given: list[Tensor], made: list[Tensor]) -> None:
         """Keep the pattern of one head of masks and probabilities that are too large to hold."""
@@ -417,5 +444,5 @@ def _run(model: nn.Module, inputs: Inputs, recorder: _Recorder) -> Recording:
     except Exception as error:  # noqa: BLE001 - the model is a stranger and may raise anything; it is handed on
         recorder.note(builder.graph.root, error)
         builder.done(None)
-        return Recording(builder.graph, None, recorder.failure)
+        return Recording(builder.graph, None, recorder.failure, builder)
     return Recording(builder.done(output), output, None)

@@ -126,6 +126,12 @@ class ForwardWrap:
         finally:
             _compat.set_compiler(callback)
 
+    def __getattr__(self, name: str) -> Any:
+        """What is asked of a forward (its code, its defaults) is asked of the one that is wrapped."""
+        if name == "__wrapped__":
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
     def remove(self) -> None:
         """Put the forward back. Where another wrap was laid over this one, stay as a way through."""
         self._around = None
@@ -161,11 +167,19 @@ class _Placed:
     __slots__ = ("_hook", "_tables")
 
     def __init__(self, hook: Hook, *tables: dict[Any, Any]) -> None:
-        """Put the hook in, under itself as its key; the second table says that it takes keywords."""
+        """Remember what to put where."""
         self._hook = hook
         self._tables = tables
-        tables[0][hook] = hook
-        tables[1][hook] = True
+
+    def put(self) -> None:
+        """Put the hook in, under itself as its key; the second table says that it takes keywords."""
+        hook = self._hook
+        self._tables[0][hook] = hook
+        self._tables[1][hook] = True
+
+    def is_in(self, tables: tuple[dict[Any, Any], ...]) -> bool:
+        """Whether these are the tables."""
+        return self._tables[0] is tables[0] and self._tables[1] is tables[1]
 
     def remove(self) -> None:
         """Take the hook out."""
@@ -188,16 +202,32 @@ class HookSet:
     def __init__(self) -> None:
         """Start with none."""
         self._handles: list[Any] = []
+        # Made once: objects made anew for each frame cost more in the cyclic collector than by themselves.
+        self._kept: dict[object, _Placed] = {}
 
-    def before(self, module: nn.Module, react: React) -> None:
-        """Call ``react(module, args, kwargs)`` before each call of the module."""
-        tables = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs
-        self._handles.append(_Placed(Hook(react), *tables))
+    def before(self, module: nn.Module, react: React, key: object = None) -> None:
+        """Call ``react(module, args, kwargs)`` before each call of the module.
 
-    def after(self, module: nn.Module, react: React) -> None:
-        """Call ``react(module, args, kwargs, output)`` after each call of the module."""
-        tables = module._forward_hooks, module._forward_hooks_with_kwargs
-        self._handles.append(_Placed(Hook(react), *tables))
+        Args:
+            module: The module.
+            react: What to call.
+            key: With one, a later call puts the hook that was made for it, with the ``react`` it has.
+        """
+        self._put(react, key, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs)
+
+    def after(self, module: nn.Module, react: React, key: object = None) -> None:
+        """Call ``react(module, args, kwargs, output)`` after each call; ``key`` as in `before`."""
+        self._put(react, key, module._forward_hooks, module._forward_hooks_with_kwargs)
+
+    def _put(self, react: React, key: object, *tables: dict[Any, Any]) -> None:
+        """Put a new hook, or the one that is kept."""
+        placed = self._kept.get(key) if key is not None else None
+        if placed is None or not placed.is_in(tables):
+            placed = _Placed(Hook(react), *tables)
+            if key is not None:
+                self._kept[key] = placed
+        placed.put()
+        self._handles.append(placed)
 
     def around(self, module: nn.Module, around: Callable[..., Any], name: str = "forward") -> None:
         """Call ``around(forward, args, kwargs)`` in the place of the module's forward."""
@@ -207,3 +237,8 @@ class HookSet:
         """Take everything off, the last first."""
         while self._handles:
             self._handles.pop().remove()
+
+    def forget(self) -> None:
+        """Take everything off, and keep no hook for a later time."""
+        self.remove()
+        self._kept = {}

@@ -9,17 +9,14 @@ submodules, as a group with its class name.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from ptoa_core.spec import BlockParams
 
 from . import _compat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .roles import Matcher, Role, own_role, register_matcher
 
 __all__ = [
     "VARIANTS",
@@ -40,30 +37,6 @@ __all__ = [
 ]
 
 VARIANTS = frozenset({"relu", "gelu", "tanh", "sigmoid", "silu"})
-
-
-@dataclass
-class Role:
-    """What a module is drawn as.
-
-    Attributes:
-        role: ``block`` for one block, ``transparent`` for nothing at all (dropout, identity),
-            ``container`` for whatever is found inside.
-        kind: The block's kind where ``role`` is ``block``.
-        params: What is known of the block's params.
-    """
-
-    role: str
-    kind: str | None = None
-    params: BlockParams = field(default_factory=BlockParams)
-
-
-@dataclass(frozen=True)
-class Matcher:
-    """A row of the table: a name, and a function from a module to its role, or None to pass."""
-
-    name: str
-    match: Callable[[nn.Module], Role | None]
 
 
 def _number(module: Any, *names: str) -> int | None:
@@ -339,36 +312,25 @@ _TABLE: list[Matcher] = [
     Matcher("state space", _state_space),
     Matcher("positional convolution", _positional_convolution),
 ]
-_OWN: list[Matcher] = []
-
-
-def register_matcher(match: Callable[[nn.Module], Role | None], name: str = "") -> None:
-    """Add a row in front of the table, for modules that it does not know.
-
-    Args:
-        match: Given a module, returns its `Role`, or None to leave it to the rows below.
-            It is called once for each module that is read and must not change it.
-        name: What the row is about, for error messages.
-
-    Source:
-        README.md, "How a model becomes blocks".
-
-    Example:
-        >>> class Mixer(nn.Module): ...
-        >>> def mixer(module):
-        ...     return Role("block", "mlp", BlockParams(d=8)) if isinstance(module, Mixer) else None
-        >>> register_matcher(mixer, "mixer")
-        >>> classify_module(Mixer()).kind
-        'mlp'
-    """
-    _OWN.insert(0, Matcher(name or getattr(match, "__name__", "matcher"), match))
+# The row that answered for a class of torch's own, asked first for the next module of that class.
+_usual_row: dict[type[nn.Module], Matcher] = {}
 
 
 def leaf_role(module: nn.Module) -> Role | None:
     """The role that a row gives to the module; None where no row knows it."""
-    for matcher in (*_OWN, *_TABLE):
+    role = own_role(module)
+    if role is not None:
+        return role
+    cls = type(module)
+    usual = _usual_row.get(cls)
+    role = None if usual is None else usual.match(module)
+    if role is not None:
+        return role
+    for matcher in _TABLE:
         role = matcher.match(module)
         if role is not None:
+            if cls.__module__.startswith("torch.nn.modules."):
+                _usual_row[cls] = matcher
             return role
     return None
 

@@ -28,14 +28,25 @@ from torch import Tensor
 from ptoa_core.protocol import HIST_BINS
 
 from . import _compat
-from .stats import Moments, exact_rows, flat_view, histogram_rows, saturated_rows, to_real, wide_type, widened
+from .stats import (
+    Moments,
+    dead_share,
+    exact_rows,
+    flat_view,
+    histogram_rows,
+    saturated_rows,
+    to_real,
+    unit_axis,
+    wide_type,
+    widened,
+)
 
 if TYPE_CHECKING:
     from ptoa_core.frames import TensorStats
 
 __all__ = ["HISTOGRAM_VALUES", "Meter", "Parcel", "Reading", "Receive", "row_norms"]
 
-HISTOGRAM_VALUES = 2048
+HISTOGRAM_VALUES = 1024
 _PIECE = 1 << 18  # 1 MiB of float32: stays in a core's cache over several passes
 _DEVICE_PIECE = 1 << 24  # float32 counts up to here without a gap
 _SMALL = 1 << 16
@@ -106,11 +117,13 @@ class Parcel:
 class Reading:
     """What is known of one measured tensor; its numbers come when the parcel is opened."""
 
-    __slots__ = ("hist", "parts", "sample", "sat")
+    __slots__ = ("dead", "hist", "parts", "sample", "sat", "waits")
 
     def __init__(self, sat: str | None) -> None:
         """Start without numbers."""
         self.parts: list[Moments] = []
+        self.waits = False
+        self.dead: float | None = None
         self.hist: Sequence[float] | None = None
         self.sample = 0
         self.sat = sat
@@ -119,6 +132,11 @@ class Reading:
     def moments(self) -> Moments:
         """All pieces together."""
         return self.parts[0] if len(self.parts) == 1 else Moments.merged(self.parts)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether there is neither NaN nor Inf."""
+        return all(part.finite == part.total for part in self.parts)
 
     def stats(self, scale: float = 1.0) -> TensorStats:
         """The numbers as they stand in a frame, divided by ``scale``."""
@@ -129,7 +147,10 @@ class Reading:
                 deviation=moments.deviation / scale,
                 largest=moments.largest / scale,
             )
-        return moments.stats(self.hist, sat=self.sat is not None, sample=self.sample)
+        result = moments.stats(self.hist, sat=self.sat is not None, sample=self.sample)
+        if self.dead is not None:
+            result.extra["deadFrac"] = round(self.dead, 7)
+        return result
 
 
 class _Shared:
@@ -158,6 +179,8 @@ class _Group:
         self.slots = self.matrix.view(rows, *shape).unbind(0)
         self.sat = sat
         self.readings: list[Reading] = []
+        self.unit = unit_axis(torch.empty(shape, device="meta"))
+        self.counts_dead = False
 
 
 class Meter:
@@ -201,11 +224,31 @@ class Meter:
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(*key)
-        group.slots[len(group.readings)].copy_(tensor)
-        group.readings.append(reading)
-        if len(group.readings) == len(group.slots):
+        readings = group.readings
+        if len(readings) == len(group.slots):
             self._measure_group(group, parcel)
+            readings = group.readings
+        group.slots[len(readings)].copy_(tensor)
+        readings.append(reading)
         return reading
+
+    def count_dead(self, reading: Reading, tensor: Tensor, parcel: Parcel) -> None:
+        """Have the share of units that are not active once counted too, as in `dead_share`.
+
+        Args:
+            reading: What the last `add` returned.
+            tensor: The tensor that was given to it.
+            parcel: What takes a number that is still on a device.
+        """
+        key = (tensor.shape, wide_type(tensor), tensor.device, reading.sat)
+        group = self._groups.get(key)
+        if group is not None and group.readings and group.readings[-1] is reading:
+            reading.waits = tensor.is_floating_point() and group.unit is not None
+            group.counts_dead = group.counts_dead or reading.waits
+            return
+        share = dead_share(tensor)
+        if share is not None:
+            parcel.put(share, lambda values: setattr(reading, "dead", values[0]))
 
     def flush(self, parcel: Parcel) -> None:
         """Measure what waits in the buffers."""
@@ -242,10 +285,28 @@ class Meter:
         readings, group.readings = group.readings, []
         rows = group.matrix[: len(readings)]
         largest = self._measure(rows, readings, group.sat, parcel)
+        if group.counts_dead:
+            group.counts_dead = False
+            self._count_dead_rows(group, readings, parcel)
         if self._hist:
             count = rows.shape[1]
             step = _stride(count, group.slots[0].shape[-1] if group.slots[0].ndim else 1)
             self._count(rows[:, ::step], largest, readings, count, parcel)
+
+    def _count_dead_rows(self, group: _Group, readings: list[Reading], parcel: Parcel) -> None:
+        """Count the dead units of each row whose reading waits for them."""
+        whole = group.matrix[: len(readings)].view(len(readings), *group.slots[0].shape)
+        axes = [axis for axis in range(1, whole.ndim) if axis - 1 != group.unit]
+        tops = whole.amax(axes) if axes else whole
+        shares = (tops <= 0).sum(1)
+        width = tops.shape[1]
+
+        def receive(values: Sequence[float]) -> None:
+            for reading, dead in zip(readings, values, strict=True):
+                if reading.waits:
+                    reading.dead = dead / width
+
+        parcel.put(shares, receive)
 
     def _measure(self, rows: Tensor, readings: list[Reading], sat: str | None, parcel: Parcel) -> Tensor:
         """Add the moments of each row to its reading; returns the largest magnitude of each row."""

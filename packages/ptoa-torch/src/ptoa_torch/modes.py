@@ -284,7 +284,7 @@ class StateGuard:
             if not (
                 len(attributes) == len(saved)
                 and all(map(operator.is_, attributes.values(), saved.values()))
-                and attributes.keys() == saved.keys()
+                and list(attributes) == list(saved)
             ):
                 _restore_attributes(attributes, saved)
         with torch.no_grad(), torch._C.DisableTorchFunction():

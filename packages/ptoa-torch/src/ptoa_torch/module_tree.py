@@ -15,9 +15,9 @@ from .graph import Graph, GraphBuilder
 from .matchers import classify_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["read_tree"]
+__all__ = ["read_rest", "read_tree"]
 
 _POSITION_NAME = re.compile(r"pos|wpe", re.IGNORECASE)
 
@@ -72,17 +72,42 @@ def read_tree(model: nn.Module) -> Graph:
     builder = GraphBuilder(model, "guessed", _Mark, lambda _mark: (None, None))
     given = _Mark()
     builder.add_input(given, "input")
-    stream: Any = given
+    return builder.done(_chain(builder, _blocks(model), given, given))
+
+
+def read_rest(builder: GraphBuilder) -> Graph:
+    """The graph of a pass that failed, with the modules that it did not reach as a guess after it.
+
+    Args:
+        builder: What recorded the pass, up to its failure.
+
+    Returns:
+        Its graph. What ran is ``known`` "run"; the rest, in the order of definition, "guessed".
+    """
+    graph = builder.graph
+    reached = {id(call.module) for call in graph.calls if call.end > call.start}
+    builder.guess_on(_Mark)
+    given, stream = _Mark(), _Mark()
+    last = next((value for op in reversed(graph.ops) for value in reversed(op.outputs)), None)
+    first = graph.inputs[0] if graph.inputs else builder.add_input(given, "input")
+    builder.stand_for(given, first)
+    builder.stand_for(stream, last or first)
+    rest = ((path, module) for path, module in _blocks(graph.model) if id(module) not in reached)
+    return builder.done(_chain(builder, rest, given, stream))
+
+
+def _chain(builder: GraphBuilder, blocks: Iterable[tuple[str, nn.Module]], given: Any, stream: Any) -> Any:
+    """Append blocks one after the other; return the stream after them."""
     opened: list[Any] = []
-    for path, module in _blocks(model):
+    for path, module in blocks:
         role = classify_module(module)
         if role.kind == "loss":
             continue
-        _open(builder, opened, _parents(path, model) if path else [])
+        _open(builder, opened, _parents(path, builder.graph.model) if path else [])
         stream = _step(builder, path, module, role.kind == "embedding", given, stream)
     while opened:
         builder.close(opened.pop())
-    return builder.done(stream)
+    return stream
 
 
 def _open(builder: GraphBuilder, opened: list[Any], wanted: list[tuple[str, nn.Module]]) -> None:

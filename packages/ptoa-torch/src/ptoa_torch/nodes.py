@@ -59,6 +59,7 @@ class Node:
         live: Whether it depends on the model's input.
         learned: Whether it depends on a parameter.
         region: The sublayer it was found to belong to, if any.
+        label: What a row of the user's own calls it.
     """
 
     index: int
@@ -74,6 +75,7 @@ class Node:
     live: bool = False
     learned: bool = False
     region: Any = None
+    label: str | None = None
 
     @property
     def module(self) -> nn.Module | None:
@@ -193,7 +195,7 @@ class Nodes:
         kind = "leaf" if kind == "group" else kind
         name = type(call.module).__name__
         scope = call.parent or call
-        return Node(len(self.all), kind, name, scope, ops, reads, makes, call, role.params)
+        return Node(len(self.all), kind, name, scope, ops, reads, makes, call, role.params, label=role.label)
 
     def _function_node(self, op: Op, reads: Any, makes: Any) -> Node:
         """A node that stands for one function."""

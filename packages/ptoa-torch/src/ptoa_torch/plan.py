@@ -40,6 +40,7 @@ class Target:
         sat: As in ``tensor_stats``.
         takes_input: Whether its input is measured in the place of its output.
         units: Whether its last dimension (the second one of images) is units that may be dead.
+        path: Where the module was found.
     """
 
     module: nn.Module | None
@@ -48,6 +49,7 @@ class Target:
     sat: str | None = None
     takes_input: bool = False
     units: bool = False
+    path: str = ""
 
 
 @dataclass(eq=False)
@@ -64,6 +66,7 @@ class Plan:
         holders: For each row the modules whose own parameters are the block's.
         missing: For each row, the parts that cannot be had and why.
         everything: Every module that holds parameters.
+        held: For each row the paths of the modules that hold its parameters.
     """
 
     ids: list[str] = field(default_factory=list)
@@ -75,6 +78,21 @@ class Plan:
     holders: list[list[nn.Module]] = field(default_factory=list)
     missing: list[dict[str, str]] = field(default_factory=list)
     everything: list[nn.Module] = field(default_factory=list)
+    held: list[list[str]] = field(default_factory=list)
+
+    def refresh(self, root: nn.Module) -> None:
+        """Look all modules up anew, since some may have been replaced."""
+        self.everything = [module for module in root.modules() if module._parameters]
+        for target in self.targets:
+            target.module = find_module(root, target.path) or target.module
+        for row, paths in enumerate(self.held):
+            self.holders[row] = _holders(root, paths)
+
+    def measured(self) -> list[tuple[int, Target]]:
+        """Everything that is measured with its row, in their order, what is inside a block first."""
+        functions = (target for found in self.functions.values() for _, target in found)
+        rows = [(row, target) for target in (*self.targets, *functions) for row in target.rows]
+        return sorted(rows, key=lambda item: (item[0], item[1].part == "act"))
 
     def parameters(self) -> tuple[list[Tensor], list[int]]:
         """Every parameter once, and the row that it belongs to; -1 for none.
@@ -95,11 +113,11 @@ class Plan:
 def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside wrappers that only pass calls on: compiled, DataParallel, DistributedDataParallel."""
     while True:
-        inner = model._modules.get("_orig_mod" if _compat.is_compiled(model) else "module")
-        passes_on = _compat.is_compiled(model) or isinstance(
-            model, (nn.DataParallel, nn.parallel.DistributedDataParallel)
-        )
-        if inner is None or not passes_on:
+        wrapper = isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel))
+        if not (wrapper or _compat.is_compiled(model)):
+            return model
+        inner = model._modules.get("module" if wrapper else "_orig_mod")
+        if inner is None:
             return model
         model = inner
 
@@ -156,8 +174,8 @@ def make_plan(
             continue
         path = names[0] if bound_path is None else bound_path
         row = _new_row(plan, block, path)
-        holders = [module for module in (find_module(root, path) for path in paths) if module is not None]
-        plan.holders[row] = [part for module in holders for part in module.modules() if part._parameters]
+        plan.held[row] = paths
+        plan.holders[row] = _holders(root, paths)
         bound = find_module(root, path) if paths else None
         if place is not None:
             _add_function(
@@ -169,7 +187,7 @@ def make_plan(
         elif bound is None:
             plan.missing[row]["act"] = "its module is not in the model"
         else:
-            _add_module(plan, row, block, bound, by_module)
+            _add_module(plan, row, block, bound, path, by_module)
         if block.kind == "mlp":
             _add_hidden(plan, root, row, block, facts, bound)
         if attention and block.kind == "attention" and block.params.heads and bound is not None:
@@ -188,8 +206,15 @@ def _new_row(plan: Plan, block: Block, path: str) -> int:
     plan.ids.append(block.id)
     plan.paths.append(path)
     plan.holders.append([])
+    plan.held.append([])
     plan.missing.append({})
     return len(plan.ids) - 1
+
+
+def _holders(root: nn.Module, paths: Sequence[str]) -> list[nn.Module]:
+    """The modules at some paths, and below them, that hold parameters."""
+    found = [module for module in (find_module(root, path) for path in paths) if module is not None]
+    return [part for module in found for part in module.modules() if part._parameters]
 
 
 def _sat(block: Block) -> str | None:
@@ -204,15 +229,16 @@ def _has_units(block: Block) -> bool:
     return block.params.variant in _DYING
 
 
-def _add_module(plan: Plan, row: int, block: Block, module: nn.Module, by_module: dict[int, Target]) -> None:
+def _add_module(
+    plan: Plan, row: int, block: Block, module: nn.Module, path: str, by_module: dict[int, Target]
+) -> None:
     """Have the output of a block's module measured, a row a call."""
     target = by_module.get(id(module))
     if target is not None:
         target.rows.append(row)
         return
-    target = by_module[id(module)] = Target(
-        module, [row], sat=_sat(block), units=block.kind == "activation" and _has_units(block)
-    )
+    units = block.kind == "activation" and _has_units(block)
+    target = by_module[id(module)] = Target(module, [row], sat=_sat(block), units=units, path=path)
     plan.targets.append(target)
 
 
@@ -240,6 +266,7 @@ def _add_hidden(
         plan.missing[row]["hidden"] = "no module computes it"
     else:
         hidden.units = _has_units(block)
+        hidden.path = next((name for name, part in root.named_modules() if part is hidden.module), "")
         plan.targets.append(hidden)
 
 

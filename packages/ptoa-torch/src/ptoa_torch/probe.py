@@ -12,7 +12,7 @@ Nothing here raises into the training step: what fails says so once and stands a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,20 +21,28 @@ import torch
 from torch import Tensor, nn
 
 from . import _compat
-from .attention import AttentionMode, attention_entropy, corner, multihead_probabilities
+from .attention import (
+    AttentionMode,
+    PatternTurns,
+    attention_entropy,
+    corner,
+    multihead_probabilities,
+    shown_by,
+)
 from .function_watch import FunctionWatch
 from .hooks import Compiled, HookSet
+from .live_trace import LivePass
 from .losses import loss_in_output
 from .meter import Meter
 from .modes import untouched
 from .ranks import Place, WithoutCollectives, is_sharded
 from .soundness import Seen, Trail
-from .stats import dead_share
 from .timing import clock
 
 if TYPE_CHECKING:
     from .frame import Frame, Row
-    from .meter import Reading
+    from .from_module import Analysis
+    from .hook_trace import Recording
     from .plan import Plan, Target
     from .updates import Updates
 
@@ -84,6 +92,8 @@ class Probe:
             step begins.
         complain: Called with a place and an exception of our own; the place then stands aside.
         read_model: Called with the arguments of the first training forward; gives the plan.
+        read_recorded: Called with that forward itself where it can be recorded; gives the plan and
+            what it was made from.
         place: Which of several processes this one is.
     """
 
@@ -97,6 +107,7 @@ class Probe:
         keeps_early: bool,
         complain: Callable[[str, Exception], object],
         read_model: Callable[[tuple[Any, ...], dict[str, Any]], Plan | None],
+        read_recorded: Callable[[Recording], tuple[Plan, Analysis]] | None = None,
         place: Place = Place(),  # noqa: B008  # a frozen value
     ) -> None:
         """Put nothing on the model yet."""
@@ -105,11 +116,14 @@ class Probe:
         self.frame: Frame | None = None
         self.steps_in_eval = False
         self._meter = Meter(hist)
+        self._turns = PatternTurns()
+        self._turns_of: Frame | None = None
         self._looks_inside = compiled
         self._updates = updates
         self._keeps_early = keeps_early
         self._complain = complain
         self._read_model = read_model
+        self._read_recorded = read_recorded
         self._entries = _Entries(root)
         self._place = place
         self._hooks = HookSet()
@@ -118,6 +132,7 @@ class Probe:
         self._rootless = False
         self._standing_aside: set[str] = set()
         self._inside = False
+        self._stale = False
         self._mode: FunctionWatch | None = None
         self._trail = Trail()
 
@@ -126,6 +141,8 @@ class Probe:
     def arm(self, frame: Frame) -> None:
         """Get ready to measure the next step."""
         self.frame = frame
+        if self._stale and self.plan is not None:
+            self.plan.refresh(self.root)
         self._entries.open(self._forward)
         if self._rootless:
             self._put_hooks(self.plan, frozenset())
@@ -133,9 +150,11 @@ class Probe:
     def disarm(self) -> None:
         """Take everything off after a step."""
         frame, self.frame = self.frame, None
+        self._turns_of = None
         if frame is None:
             return
         unseen = not frame.forwards and not frame.calls
+        self._stale = any(id(target) not in frame.calls for target in frame.plan.targets)
         self._entries.close(unseen=unseen)
         self._take_off()
         self._expected = max(1, frame.forwards)
@@ -147,6 +166,7 @@ class Probe:
         self.frame = None
         self._entries.end()
         self._take_off()
+        self._hooks.forget()
         self._meter.forget()
         self._updates.forget()
 
@@ -172,7 +192,7 @@ class Probe:
             module = target.module
             if module is not None and (id(module) in closed) == inside:
                 put = self._hooks.before if target.takes_input else self._hooks.after
-                put(module, partial(self._saw, target))
+                put(module, partial(self._saw, target), target)
         # The compiler asks which modes are entered, so none is around a part that it runs.
         if bool(closed) == inside:
             for module, row, heads in plan.attention:
@@ -209,12 +229,18 @@ class Probe:
         frame = self.frame
         if frame is None or self._inside or not self._listening() or _compat.in_backward():
             return forward(*args, **kwargs)
+        given = (*args, *kwargs.values())
+        if not all(_compat.holds_numbers(item) for item in given if isinstance(item, Tensor)):
+            return forward(*args, **kwargs)
         self._inside = True
         try:
+            live: LivePass | None = None
             with self._aside("reading the model"):
-                self._begin_forward(frame, forward, args, kwargs)
-            with self._mode or contextlib.nullcontext():
+                live = self._begin_forward(frame, forward, args, kwargs)
+            with live or self._mode or contextlib.nullcontext():
                 output = forward(*args, **kwargs)
+            if live is None and not self._entries.is_compiled_call(forward):
+                self._look_at_root(frame, given, output)
         except BaseException:
             self.frame = None
             self._take_off()
@@ -222,27 +248,37 @@ class Probe:
             raise
         finally:
             self._inside = False
+        frame.stopwatch.mark("forwarded")
+        with self._aside("reading the model"):
+            if live is not None:
+                self._end_recording(frame, live, output)
         with self._aside("the model's output"):
             self._end_forward(frame, output)
         return output
 
     def _begin_forward(
         self, frame: Frame, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Put the hooks on for a step's first forward, and from as many on as the last frame had."""
+    ) -> LivePass | None:
+        """Put the hooks on for a step's first forward, and from as many on as the last frame had.
+
+        Returns:
+            What records the forward, where the model is to be read from it.
+        """
         frame.forwards += 1
         measured = frame.forwards == 1 or frame.forwards >= self._expected
-        if self.plan is None:
-            self.plan = self._read_model(args, kwargs)
-        if not measured or self.plan is None:
-            return
-        if self._keeps_early and not frame.owners:
-            self._updates.keep_weights(frame, self.plan)
-        frame.plan = self.plan
-        frame.forget()
-        self._take_off()
         compiled = self._entries.is_compiled_call(forward)
         closed = _compat.compiled_parts(self.root)
+        if self.plan is None:
+            if self._read_recorded is not None and not compiled and not closed:
+                self._trail = Trail((*args, *kwargs.values()))
+                live = LivePass(self.root, args, kwargs)
+                frame.stopwatch.mark("forward")
+                return live
+            self.plan = self._read_model(args, kwargs)
+        if not measured or self.plan is None:
+            return None
+        self._begin_frame(frame, self.plan)
+        self._take_off()
         self._trail = Trail((*args, *kwargs.values()))
         if compiled or closed:
             self._look_inside(frame, closed, args, kwargs, whole=compiled)
@@ -252,6 +288,80 @@ class Probe:
             if self._mode is not None:
                 self._mode.begin()
         frame.stopwatch.mark("forward")
+        return None
+
+    def _begin_frame(self, frame: Frame, plan: Plan) -> None:
+        """Give a frame its rows, and keep the weights where nothing says when the step begins."""
+        if self._keeps_early and not frame.owners:
+            self._updates.keep_weights(frame, plan)
+        frame.plan = plan
+        frame.forget()
+
+    # ── the first forward, from which the model is read ───────────────────────
+
+    def _end_recording(self, frame: Frame, live: LivePass, output: Any) -> None:
+        """Read the model from its first forward, and measure what that made."""
+        started = clock()
+        with torch._C.DisableTorchFunction():
+            if live.failed is not None:
+                self._stand_aside("the first forward's recording", live.failed)
+                self.plan = self._read_model((), {})
+                return
+            if self._read_recorded is None:
+                return
+            self.plan, found = self._read_recorded(live.recording(output))
+            self._begin_frame(frame, self.plan)
+            for index, target in self.plan.measured():
+                with self._aside(f"block {self.plan.ids[index]}"):
+                    self._measure_recorded(frame, target, index, found, live)
+            with torch.no_grad(), _compat.no_autocast():
+                for module, index, heads in self.plan.attention:
+                    with self._aside("attention"):
+                        self._show_recorded(frame, module, index, heads, found, live)
+        if frame.without_grad:
+            self._put_hooks(self.plan, frozenset())  # a checkpointed part runs again in backward
+        frame.stopwatch.spent("backward", clock() - started)
+
+    def _measure_recorded(
+        self, frame: Frame, target: Target, index: int, found: Analysis, live: LivePass
+    ) -> None:
+        """Measure what a block made in a forward that is over."""
+        block = frame.plan.ids[index]
+        if target.takes_input:
+            frame.rows[index].missing["hidden"] = "the model was read in this step"
+            return
+        hidden = target.part == "hidden"
+        facts = found.aux.get(block, {})
+        tensor = facts.get("hidden") if hidden else found.values.get(block)
+        row = frame.rows[index]
+        if not isinstance(tensor, Tensor) or not _compat.holds_numbers(tensor):
+            row.missing[target.part] = "no tensor in what it returned"
+            return
+        self._put_reading(frame, target, index, facts.get("reads", ()), tensor)
+        if not hidden:
+            waiting = live.awaiting(tensor)
+            if waiting is None:
+                frame.without_grad = frame.without_grad or not tensor.requires_grad
+                self._await_grad(frame, index, row, tensor)
+            else:
+                waiting.append(self._arrival(frame, index, row))
+
+    def _show_recorded(
+        self, frame: Frame, module: nn.Module, index: int, heads: int, found: Analysis, live: LivePass
+    ) -> None:
+        """Show the attention probabilities of a forward that is over."""
+        if isinstance(module, nn.MultiheadAttention):
+            args, kwargs = live.multihead.get(id(module), ((), {}))
+            if args or kwargs:
+                self._show_multihead(frame, index, module, args, kwargs)
+            return
+        for number in found.aux.get(frame.plan.ids[index], {}).get("ops", ()):
+            call = live.probabilities.get(number)
+            if call is not None:
+                shown = shown_by(*call, heads=heads)
+                if shown is not None:
+                    self._show(frame, index, *shown)
+                    return
 
     def _look_inside(
         self,
@@ -279,7 +389,6 @@ class Probe:
                 torch.no_grad(),
                 untouched(self.root, (args, kwargs)),
                 _compat.eager(self.root.modules()),
-                _compat.no_autocast_cache(),
                 _compat.no_warnings(),
                 WithoutCollectives() if self._place.size > 1 else contextlib.nullcontext(),
             ):
@@ -296,6 +405,12 @@ class Probe:
         frame.stopwatch.spent("data", spent)
         frame.notes.setdefault("cost", {})["eagerPass"] = round(spent * 1000, 3)
 
+    def _look_at_root(self, frame: Frame, given: tuple[Any, ...], output: Any) -> None:
+        """Measure the model itself where it is a block: its own hooks are asked for before its forward."""
+        for target in frame.plan.targets:
+            if target.module is self.root and not target.takes_input and id(target) not in frame.calls:
+                self._look(target, given, output)
+
     def _name_hidden(self, frame: Frame, closed: frozenset[int], act: str | None) -> None:
         """Say of blocks in compiled graphs that no gradient is seen to arrive, and no activation either."""
         hidden = [row for target in frame.plan.targets if id(target.module) in closed for row in target.rows]
@@ -308,7 +423,6 @@ class Probe:
 
     def _end_forward(self, frame: Frame, output: Any) -> None:
         """Take the hooks off, unless a checkpointed part runs again in backward."""
-        frame.stopwatch.mark("forwarded")
         self._note_odd(frame)
         if not frame.without_grad:
             self._hooks.remove()
@@ -365,9 +479,9 @@ class Probe:
             frame.plan = self.plan
             frame.forget()
         started = clock()
-        name = f"block {frame.plan.ids[target.rows[0]]}"
         again = _compat.in_backward()
-        if name not in self._standing_aside:
+        aside = self._standing_aside
+        if not aside or f"block {frame.plan.ids[target.rows[0]]}" not in aside:
             try:
                 with torch._C.DisableTorchFunction():  # our own calls are not the model's
                     tensor = first_tensor(output)
@@ -376,7 +490,7 @@ class Probe:
                     else:
                         self._measure(frame, target, given, tensor)
             except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
-                self._stand_aside(name, error)
+                self._stand_aside(f"block {frame.plan.ids[target.rows[0]]}", error)
         frame.stopwatch.spent("backward" if again else "forward", clock() - started)
 
     def _measure(self, frame: Frame, target: Target, given: tuple[Any, ...], tensor: Tensor | None) -> None:
@@ -388,39 +502,31 @@ class Probe:
             return
         index = target.rows[call]
         row = frame.rows[index]
-        if tensor is None or tensor.device.type == "meta":
+        if tensor is None or not _compat.holds_numbers(tensor):
             row.missing[target.part] = "no tensor in what it returned"
             return
-        reading = self._meter.add(tensor, frame.parcel, target.sat)
-        setattr(row, target.part, reading)
-        self._note_soundness(frame, index, target, given, tensor, reading)
-        if target.units:
-            self._count_dead(frame, row, target.part, tensor)
+        self._put_reading(frame, target, index, given, tensor)
         frame.without_grad = frame.without_grad or not torch.is_grad_enabled()
         if target.part == "act":
             self._await_grad(frame, index, row, tensor)
 
-    def _note_soundness(
-        self,
-        frame: Frame,
-        index: int,
-        target: Target,
-        given: tuple[Any, ...],
-        tensor: Tensor,
-        reading: Reading,
+    def _put_reading(
+        self, frame: Frame, target: Target, index: int, given: Iterable[Any], tensor: Tensor
     ) -> None:
-        """Remember what is known of what a block read."""
+        """Measure a block's tensor, and remember what is known of what the block read."""
+        row = frame.rows[index]
+        reading = self._meter.add(tensor, frame.parcel, target.sat)
+        setattr(row, target.part, reading)
         known = self._trail.read(given, tensor, frame.parcel) if target.part == "act" else []
         frame.order.append(Seen(index, target.part, reading, known))
         if not target.takes_input:
             self._trail.made(tensor, reading)
+        if target.units:
+            self._count_dead(frame, row, target.part, tensor)
 
     def _count_dead(self, frame: Frame, row: Row, part: str, tensor: Tensor) -> None:
         """Measure the share of units that were not active once."""
-        share = dead_share(tensor)
-        if share is not None:
-            name = "dead" if part == "act" else "hidden_dead"
-            frame.parcel.put(share, lambda values: setattr(row, name, values[0]))
+        self._meter.count_dead(getattr(row, part), tensor, frame.parcel)
 
     def _ran_again(self, frame: Frame, target: Target, tensor: Tensor | None) -> None:
         """A checkpointed block runs again in backward, where its gradient arrives if it had no graph."""
@@ -434,6 +540,13 @@ class Probe:
         if not tensor.requires_grad:
             row.missing["grad"] = "its output needs no gradient"
             return
+        row.awaited = True
+        handle = tensor.register_hook(self._arrival(frame, index, row))
+        if tensor.is_leaf:
+            self._leaves.append(handle)  # a parameter outlives the graph
+
+    def _arrival(self, frame: Frame, index: int, row: Row) -> Callable[[Tensor], None]:
+        """What measures a gradient that arrives at a block's output."""
 
         def arrived(grad: Tensor) -> None:
             if self.frame is not frame or frame.rows[index] is not row:
@@ -448,10 +561,7 @@ class Probe:
                 self._stand_aside("gradients", error)
             frame.stopwatch.spent("backward", clock() - started)
 
-        row.awaited = True
-        handle = tensor.register_hook(arrived)
-        if tensor.is_leaf:
-            self._leaves.append(handle)  # a parameter outlives the graph
+        return arrived
 
     # ── attention ─────────────────────────────────────────────────────────────
 
@@ -469,25 +579,43 @@ class Probe:
             if frame is None or not wanted or frame.rows[row].entropy is not None or frame.rows[row].sample:
                 return forward(*args, **kwargs)
             if isinstance(module, nn.MultiheadAttention):
-                with self._aside(place), torch.no_grad(), _compat.no_autocast():
-                    probs = multihead_probabilities(module, args, kwargs)
-                    if probs is not None:
-                        self._show(frame, row, probs, probs)
+                off = torch._C.DisableTorchFunction()
+                with self._aside(place), off, torch.no_grad(), _compat.no_autocast():
+                    self._show_multihead(frame, row, module, args, kwargs)
                 return forward(*args, **kwargs)
-            with AttentionMode(heads, lambda sample, first: self._show(frame, row, sample, first), fail):
+            with AttentionMode(heads, partial(self._show, frame, row), fail):
                 return forward(*args, **kwargs)
 
         return around
 
-    def _show(self, frame: Frame, index: int, sample: Tensor, first: Tensor) -> None:
-        """Send the entropy and the corner of one block's attention."""
+    def _show_multihead(
+        self,
+        frame: Frame,
+        index: int,
+        module: nn.MultiheadAttention,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Show what a call of torch's own attention module weighs its values by, where it can be said."""
+        largest: list[Tensor] = []
+        probs = multihead_probabilities(module, args, kwargs, largest)
+        if probs is not None:
+            self._show(frame, index, probs, probs, largest[0])
+
+    def _show(self, frame: Frame, index: int, sample: Tensor, first: Tensor, logit: Tensor) -> None:
+        """Send the entropy, the corner and the largest score of one block's attention."""
         started = clock()
         row = frame.rows[index]
         row.sample = sample.shape[0]
         pattern = corner(first)
         row.size = pattern.shape[-1] if pattern.shape[-1] == pattern.shape[-2] else 0
         frame.parcel.put(attention_entropy(sample), lambda values: setattr(row, "entropy", values))
-        if row.size:
+        frame.parcel.put(logit, lambda values: setattr(row, "logit", values[0]))
+        if self._turns_of is not frame:
+            self._turns_of = frame
+            self._turns.begin()
+        row.omitted = row.size > 0 and not self._turns.takes(index, heads=len(pattern), size=row.size)
+        if row.size and not row.omitted:
             frame.parcel.put(pattern, lambda values: setattr(row, "pattern", values))
         frame.stopwatch.spent("forward", clock() - started)
 

@@ -14,7 +14,7 @@ import os
 import sys
 import traceback
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from .from_module import STRATEGIES, Analysis
 from .hook_trace import Failure, Recording, record
 from .inputs import Inputs, as_inputs
 from .modes import evaluating, untouched
-from .module_tree import read_tree
+from .module_tree import read_rest, read_tree
 from .places import Places
 from .scores import Scores, scores_of
 
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from ptoa_core.spec import ModelSpec
 
     from .graph import Graph
+    from .regions import Region
 
-__all__ = ["read"]
+__all__ = ["read", "read_recorded"]
 
 _lazy_buffer: Any = UninitializedBuffer  # torch's own annotation of it says that it takes tensors
 _MAX_NAMED = 4
@@ -93,10 +94,17 @@ class _Request:
     source: str
     keep: bool
     parts: Census
+    graphs: list[Graph] = field(default_factory=list)
 
     def drawn(self, graph: Graph) -> Drawing:
         """A graph of the model, drawn."""
+        self.graphs.append(graph)
         return draw(graph, self.name, self.source)
+
+    def release(self) -> None:
+        """Let go of everything that was drawn from."""
+        for graph in self.graphs:
+            graph.release()
 
 
 def read(model: Any, example_input: Any, strategy: str, name: str | None, *, keep: bool = False) -> Analysis:
@@ -117,8 +125,12 @@ def read(model: Any, example_input: Any, strategy: str, name: str | None, *, kee
     if inputs is not None and _compat.is_lazy(parts):
         inner = _materialised(inner, inputs)
         parts = census(inner)
+    request = _Request(inner, inputs, label, source, keep, parts)
     with _collector_off():
-        result = _READERS[strategy](_Request(inner, inputs, label, source, keep, parts))
+        try:
+            result = _READERS[strategy](request)
+        finally:
+            request.release()
     if prefix:
         bindings = result.spec.bindings
         bindings.update({block: (prefix + path).rstrip(".") for block, path in bindings.items()})
@@ -193,16 +205,26 @@ def _auto(request: _Request) -> Analysis:
         return _without_inputs(request)
     recording = record(request.model, request.inputs, keep=request.keep, parts=request.parts)
     if recording.failure is not None:
-        error = _forward_error(request, recording, recording.failure)
-        result = _by_tree(request)
-        result.warnings.insert(0, f"{error}; what is drawn comes from the module tree")
-        return result
+        return _as_far_as_it_ran(request, recording, recording.failure)
     result = _recorded(request, recording)
     traced = _second_opinion(request)
     if traced is not None:
         differences = _differences(request.drawn(traced).spec, result.spec)
         result.warnings.extend(differences)
         result.strategy = "hooks" if differences else "fx"
+    return result
+
+
+def _as_far_as_it_ran(request: _Request, recording: Recording, failure: Failure) -> Analysis:
+    """What ran up to a failure, and after it what the module tree has that did not run."""
+    error = _forward_error(request, recording, failure)
+    if recording.builder is not None and recording.graph.ops:
+        result = _recorded(request, Recording(read_rest(recording.builder), None))
+        result.strategy, result.warnings = "tree", []
+    else:
+        result = _by_tree(request)
+    rest = "the connections between the blocks that did not run are a guess from the order of the modules"
+    result.warnings = [f"{error}; what ran until then is drawn", f"{request.name}: {rest}"]
     return result
 
 
@@ -245,9 +267,27 @@ def _rows(spec: ModelSpec) -> Counter[tuple[str, str]]:
     )
 
 
+def _edges(spec: ModelSpec) -> set[tuple[str, str]]:
+    """The edges between the blocks of `_rows`, each as the names of both ends."""
+    names = {
+        block.id: f"{block.kind} {block.label or ''}"
+        for block in spec.blocks
+        if block.kind not in ("input", "tokens", "group")
+    }
+    return {
+        (names[source], names[block.id])
+        for block in spec.blocks
+        for source in block.inputs
+        if block.id in names and source in names
+    }
+
+
 def _differences(traced: ModelSpec, ran: ModelSpec) -> list[str]:
-    """Where a trace holds other blocks than the recorded pass, in words."""
+    """Where a trace holds other blocks than the recorded pass, or connects them otherwise, in words."""
     lost, extra = _rows(ran) - _rows(traced), _rows(traced) - _rows(ran)
+    if not lost and not extra:
+        moved = sorted(f"{source} to {target}" for source, target in _edges(ran) - _edges(traced))
+        return [f"torch.fx does not connect {_few(moved)}; the recorded pass is drawn"] if moved else []
     same_kinds = Counter(kind for kind, _ in lost.elements()) == Counter(kind for kind, _ in extra.elements())
     if same_kinds and not set(traced.bindings.values()) - set(ran.bindings.values()):
         return []
@@ -258,11 +298,14 @@ def _differences(traced: ModelSpec, ran: ModelSpec) -> list[str]:
     ):
         names = sorted({f"{kind} {label}" for kind, label in counter})
         if names:
-            shown = ", ".join(names[:_MAX_NAMED]) + (
-                f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-            )
-            found.append(text.format(shown) + "; the recorded pass is drawn")
+            found.append(text.format(_few(names)) + "; the recorded pass is drawn")
     return found
+
+
+def _few(names: list[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _recorded(request: _Request, recording: Recording) -> Analysis:
@@ -278,30 +321,61 @@ def _recorded(request: _Request, recording: Recording) -> Analysis:
     return result
 
 
+def read_recorded(model: nn.Module, recording: Recording) -> Analysis:
+    """The analysis of a forward that ran for another reason; nothing is run again."""
+    label, source = _names(model, None)
+    with _collector_off():
+        return _recorded(_Request(model, None, label, source, keep=True, parts=census(model)), recording)
+
+
 def _aux(drawing: Drawing, graph: Graph) -> dict[str, dict[str, Any]]:
     """What is known of blocks beside their params."""
-    found: dict[str, dict[str, Any]] = {}
     places = Places(graph)
-    for block, unit in drawing.units.items():
-        region, facts = unit.region, dict[str, Any]()
-        if unit.modules:
-            facts["modules"] = list(unit.modules)
-        if region is not None and region.weights is not None and isinstance(region.weights.tensor, Tensor):
-            facts["weights"] = region.weights.tensor
-        elif unit.kind == "attention" and (scores := _scores(unit)) is not None:
-            facts["scores"] = scores
-        if region is not None and region.inner is not None and region.inner.call is not None:
-            facts["inner"] = region.inner.call.path
-        elif region is not None and region.inner is not None and region.inner.makes:
-            facts["inner_function"] = places.of(region.inner.makes[0])
-        if unit.module is None:
-            facts["function"] = places.of(unit.value, unit.modules[0] if unit.modules else None)
-        if unit.table is not None and isinstance(unit.table.tensor, Tensor):
-            facts["table"] = unit.table.tensor
-        facts = {name: fact for name, fact in facts.items() if fact is not None}
-        if facts:
-            found[block] = facts
-    return found
+    found = {block: _facts(unit, places) for block, unit in drawing.units.items()}
+    return {block: facts for block, facts in found.items() if facts}
+
+
+def _facts(unit: Unit, places: Places) -> dict[str, Any]:
+    """What is known of one block; see `Analysis.aux`."""
+    facts: dict[str, Any] = {"modules": list(unit.modules), "reads": _reads(unit)}
+    facts.update(_attention_facts(unit) if unit.kind == "attention" else {})
+    facts.update(_region_facts(unit.region, places) if unit.region is not None else {})
+    if unit.module is None:
+        facts["function"] = places.of(unit.value, unit.modules[0] if unit.modules else None)
+    if unit.table is not None and isinstance(unit.table.tensor, Tensor):
+        facts["table"] = unit.table.tensor
+    # By type: a traced value that is compared with a list would have torch.fx trace the comparison.
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    return {name: fact for name, fact in known.items() if type(fact) is not list or fact}
+
+
+def _attention_facts(unit: Unit) -> dict[str, Any]:
+    """The operations of an attention block, and what its probabilities can be computed from again."""
+    weights = None if unit.region is None else unit.region.weights
+    kept = weights is not None and isinstance(weights.tensor, Tensor)
+    ops = [op.index for node in unit.nodes for op in node.ops]
+    return {"ops": ops, "scores": None if kept else _scores(unit)}
+
+
+def _region_facts(region: Region, places: Places) -> dict[str, Any]:
+    """The probabilities of an attention region, and where an mlp's inner activation is computed."""
+    facts: dict[str, Any] = {}
+    if region.weights is not None and isinstance(region.weights.tensor, Tensor):
+        facts["weights"] = region.weights.tensor
+    if region.inner is not None and region.inner.call is not None:
+        facts["inner"] = region.inner.call.path
+    elif region.inner is not None and region.inner.makes:
+        facts["inner_function"] = places.of(region.inner.makes[0])
+    if region.inner is not None and region.inner.makes:
+        facts["hidden"] = region.inner.makes[0].tensor
+    return facts
+
+
+def _reads(unit: Unit) -> list[Tensor]:
+    """The tensors that a block was made from, its own parameters aside."""
+    made = {id(value) for node in unit.nodes for value in node.makes}
+    read = (value for node in unit.nodes for _, value in node.reads if id(value) not in made)
+    return [value.tensor for value in read if value.source != "param" and isinstance(value.tensor, Tensor)]
 
 
 def _scores(unit: Unit) -> Scores | None:

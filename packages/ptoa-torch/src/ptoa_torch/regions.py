@@ -328,6 +328,16 @@ def _projection_sizes(node: Node) -> tuple[int | None, int | None]:
     return (None, None) if weight is None or not weight.shape else (weight.shape[1], weight.shape[0])
 
 
+def _joins(nodes: Nodes, add: Node, value: Value, inside: set[int]) -> bool:
+    """Whether an addition takes a stream from outside of some nodes: what was given, or learned latents."""
+    if value.source in ("param", "buffer", "const"):
+        return False
+    maker = nodes.maker(value)
+    if maker is None or maker.index in inside:
+        return maker is None
+    return maker.live or (maker.learned and bool(add.makes) and value.shape == add.makes[0].shape)
+
+
 def _is_sized(nodes: Nodes, call: Call, cores: list[_Core]) -> bool:
     """Whether a call is an attention sublayer and no more: no residual add or activation after the core."""
     after = {core.last.index for core in cores}
@@ -336,9 +346,7 @@ def _is_sized(nodes: Nodes, call: Call, cores: list[_Core]) -> bool:
         if not any(source.index in after for source in nodes.sources(node)):
             continue
         residual = node.kind == "add" and any(
-            (m := nodes.maker(v)) is None or (m.live and m.index not in after and m.index not in own)
-            for _, v in node.reads
-            if v.source not in ("param", "buffer", "const")
+            _joins(nodes, node, value, after | own) for _, value in node.reads
         )
         if residual or node.kind in ("activation", "loss", "embedding"):
             return False
@@ -494,7 +502,8 @@ def _is_rotation(nodes: Nodes, node: Node) -> bool:
     if node.kind != "add" and node.name not in ("sub", "addcmul"):
         return False
     makers = [nodes.maker(value) for _, value in node.reads]
-    return len(makers) == 2 and all(maker is not None and maker.name == "mul" for maker in makers)
+    # Both sides hold the query; a learned bias that is added to it turns nothing.
+    return len(makers) == 2 and all(m is not None and m.name == "mul" and m.live for m in makers)
 
 
 def _added_positions(nodes: Nodes, value: Value) -> str | None:

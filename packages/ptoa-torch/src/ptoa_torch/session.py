@@ -24,6 +24,7 @@ from .modes import untouched
 from .plan import Plan, make_plan, unwrapped
 from .probe import Probe
 from .ranks import Place, WithoutCollectives, is_sharded, place
+from .reading import read_recorded
 from .soundness import Finding, first_unsound
 from .steps import StepCounter, StepWatch, hooked_optimizer
 from .timing import Stopwatch, clock
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
     from ptoa_core.frames import HealthFrame
     from ptoa_core.spec import ModelSpec
+
+    from .hook_trace import Recording
 
 __all__ = ["Idle", "Outlet", "Session", "check", "place", "session_class", "unwrapped"]
 
@@ -132,9 +135,15 @@ class Session:
             keeps_early=not self._counters,
             complain=self._failed,
             read_model=self._read_at_forward,
+            read_recorded=self._read_recorded if self._reads_first_forward() else None,
             place=place,
         )
         self._watch = StepWatch(self._probe.before_step, self._probe.after_step)
+
+    def _reads_first_forward(self) -> bool:
+        """Whether the model is read from its first forward in training, which so is run only once."""
+        known = self._given_spec is not None and self._given_spec.bindings
+        return not (known or self._place.rank or is_sharded(self._root))
 
     def begin(self, example_input: Any = None) -> None:
         """Read the model where an input is given, and get ready for the first step."""
@@ -170,16 +179,28 @@ class Session:
         found = self._analysis(example_input)
         if found is None:
             return None
-        found.values, found.output = {}, None
-        plan = make_plan(
-            self._root,
-            found.spec,
-            found.aux,
-            attention=self._attention,
-            blocks=self._blocks,
-        )
+        return self._planned(found)
+
+    def _read_recorded(self, recording: Recording) -> tuple[Plan, Analysis]:
+        """The plan from the first forward itself."""
+        found = self._bound(read_recorded(self._root, recording))
+        return self._planned(found), found
+
+    def _planned(self, found: Analysis) -> Plan:
+        """Begin the run of a model that was read, and plan what is measured."""
+        plan = make_plan(self._root, found.spec, found.aux, attention=self._attention, blocks=self._blocks)
         self._outlet.begin(found.spec)
         return plan
+
+    def _bound(self, found: Analysis) -> Analysis:
+        """What was read, under the spec that was given if one was."""
+        given = self._given_spec
+        if given is not None:
+            given.bindings = {
+                block: path for block, path in found.spec.bindings.items() if _has(given, block)
+            }
+            found.spec = given
+        return found
 
     def _analysis(self, example_input: Any) -> Analysis | None:
         """How the model is read: the given spec, one pass, or the module tree where that fails."""
@@ -192,12 +213,8 @@ class Session:
             except Exception as error:  # noqa: BLE001  # a model may raise anything; training goes on
                 self._outlet.warn("read", f"the model could not be read: {text_of(error)}")
                 continue
-            if given is not None:
-                given.bindings = {
-                    block: path for block, path in found.spec.bindings.items() if _has(given, block)
-                }
-                found.spec = given
-            return found
+            found.values, found.output = {}, None
+            return self._bound(found)
         return None
 
     def _analyze(self, example_input: Any) -> Analysis:

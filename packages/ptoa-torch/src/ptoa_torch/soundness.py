@@ -182,9 +182,9 @@ def _activation(frame: Frame) -> Finding | None:
     """The first result of a block that is not finite, if it is anyone's fault."""
     acts = {seen.row: seen for seen in frame.order if seen.part == "act"}
     for seen in frame.order:
-        moments = seen.reading.moments
-        if seen.part == "grad" or moments.finite == moments.total:
+        if seen.part == "grad" or seen.reading.is_finite:
             continue
+        moments = seen.reading.moments
         nan, endless = _held(acts.get(seen.row, seen).inputs)
         if not moments.nan and endless in ("masked", "passed"):
             continue  # minus infinity comes and goes as a mask does
@@ -231,9 +231,8 @@ def _held(inputs: Sequence[Reading | Ends]) -> tuple[bool, str]:
 def _gradient(frame: Frame) -> Finding | None:
     """The first gradient that is not finite, in the order in which they arrived."""
     for seen in frame.order:
-        moments = seen.reading.moments
-        if seen.part == "grad" and moments.finite < moments.total:
-            kind = _kind(moments.nan)
+        if seen.part == "grad" and not seen.reading.is_finite:
+            kind = _kind(seen.reading.moments.nan)
             text = f"the gradient arriving at block {frame.name(seen.row)} is the first to hold {_said(kind)}"
             return Finding("gradient", kind, text, frame.plan.ids[seen.row], frame.plan.paths[seen.row])
     for place, norm in frame.norms.grad.items():

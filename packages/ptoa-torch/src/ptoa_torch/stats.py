@@ -32,6 +32,7 @@ __all__ = [
     "saturated_rows",
     "tensor_stats",
     "to_real",
+    "unit_axis",
     "wide_type",
     "widened",
 ]
@@ -265,16 +266,16 @@ def dead_share(tensor: Tensor) -> Tensor | None:
         >>> dead_share(torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
         tensor(0.5000)
     """
-    if (
-        not tensor.is_floating_point()
-        or tensor.layout != torch.strided
-        or tensor.ndim < 2
-        or not tensor.numel()
-    ):
+    unit = unit_axis(tensor)
+    if unit is None or not tensor.is_floating_point() or tensor.layout != torch.strided or not tensor.numel():
         return None
-    unit = 1 if tensor.ndim >= 4 else tensor.ndim - 1
     tops = tensor.detach().amax([place for place in range(tensor.ndim) if place != unit])
     return (tops <= 0).float().mean()
+
+
+def unit_axis(tensor: Tensor) -> int | None:
+    """The axis of an activation's units: an image's channels, else the last; None without a batch."""
+    return None if tensor.ndim < 2 else 1 if tensor.ndim >= 4 else tensor.ndim - 1
 
 
 def _pieces(flat: Tensor) -> Iterator[Tensor]:

@@ -82,15 +82,24 @@ class StepCounter:
 
     def __init__(self, optimizer: torch.optim.Optimizer, after: Callable[[], object] | None = None) -> None:
         """Register the hook."""
-        self.optimizer = optimizer
         self.steps = 0
         self._after = after
+        self._attach(optimizer)
+
+    def _attach(self, optimizer: torch.optim.Optimizer) -> None:
+        """Register the hook."""
+        self.optimizer = optimizer
         # Only where a class of the optimizer overrides another's step can one step run the hooks twice.
         overrides = sum(
             "step" in vars(cls) for cls in type(optimizer).__mro__ if cls is not torch.optim.Optimizer
         )
         self._may_nest = overrides > 1
         self._handle = optimizer.register_step_post_hook(self._stepped)
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count the steps of another optimizer from now on, which steps in this one's place."""
+        self._handle.remove()
+        self._attach(optimizer)
 
     def remove(self) -> None:
         """Remove the hook."""

@@ -79,7 +79,7 @@ class Updates:
         self._writes: int | None = None
         self._counted = 0
         self._seen_stepping = False
-        self._main = counters[0].optimizer if counters else None
+        self._named = self._main = counters[0].optimizer if counters else None
 
     def forget(self) -> None:
         """Give the memory back."""
@@ -97,6 +97,7 @@ class Updates:
         """An optimizer is about to step; returns whether it is one of this model's, and the first time."""
         if id(optimizer) in frame.lanes:
             return False
+        self._follow(optimizer)
         counter = next((c for c in self._counters if c.optimizer is optimizer), None)
         places = self._owned(optimizer)
         if not places and counter is None:
@@ -139,6 +140,22 @@ class Updates:
         """Measure how far the weights have moved since they were kept."""
         if self._ratio and frame.owners:
             self._norms.measure_update(self._parameters, frame.norms, self._parcel(frame))
+
+    def _follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count the steps of an inner optimizer where the one that was named never steps itself.
+
+        SAM and its like are optimizers by their class, and leave the step to another that they hold.
+        """
+        main = self._counters[0] if self._counters else None
+        if main is None or optimizer is main.optimizer:
+            return
+        wanted, held = (
+            {id(parameter) for group in one.param_groups for parameter in group["params"]}
+            for one in (main.optimizer, optimizer)
+        )
+        if optimizer is self._named or (not main.steps and wanted and wanted <= held):
+            main.follow(optimizer)
+            self._main = optimizer
 
     # ── several processes ─────────────────────────────────────────────────────
 

@@ -262,6 +262,14 @@ class Watch:
         except PtoaError:
             return spec._repr_html_()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Watch:
+        """A copy of what holds a watch holds the same one."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle of what holds a watch holds None in its place: no other process has the run."""
+        return type(None), ()
+
     def __repr__(self) -> str:
         """The model, the steps and whether the watch has ended."""
         state = "closed" if self.closed else f"every {self.every}"

@@ -22,12 +22,13 @@ _GAP = 2
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its title, the least width it is useful at, how soon it goes, and its style."""
+    """One column: its title, the least width it is useful at, how soon it goes, its style and side."""
 
     title: str
     least: int
     goes: int
     style: str = ""
+    right: bool = False
 
 
 def display_width(text: str) -> int:
@@ -130,17 +131,26 @@ def render(
     natural = [max((display_width(row[i]) for row in rows), default=0) for i in range(len(columns))]
     titled = [max(want, len(c.title)) if want else 0 for want, c in zip(natural, columns, strict=True)]
     widths = fit(columns, titled, width)
-    yield _line([c.title for c in columns], widths, mark, lambda text, _: style(text, "bold"))
+    sides = [column.right for column in columns]
+    yield _line([c.title for c in columns], widths, sides, mark, lambda text, _: style(text, "bold"))
     for row in rows:
-        yield _line(row, widths, mark, lambda text, i: style(text, columns[i].style))
+        yield _line(row, widths, sides, mark, lambda text, i: style(text, columns[i].style))
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], mark: str, style: Callable[[str, int], str]) -> str:
+def _line(
+    cells: Sequence[str],
+    widths: Sequence[int],
+    sides: Sequence[bool],
+    mark: str,
+    style: Callable[[str, int], str],
+) -> str:
     """One line: each cell cut and filled to its width, nothing after the last."""
     shown = [i for i, w in enumerate(widths) if w]
     parts = []
     for i in shown:
         text = clip(cells[i], widths[i], mark)
-        fill = "" if i == shown[-1] else " " * (widths[i] - display_width(text) + _GAP)
-        parts.append((style(text, i) if text else "") + fill)
+        spare = " " * (widths[i] - display_width(text))
+        gap = "" if i == shown[-1] else " " * _GAP
+        told = style(text, i) if text else ""
+        parts.append((spare + told if sides[i] else told + spare) + gap)
     return "".join(parts).rstrip()
