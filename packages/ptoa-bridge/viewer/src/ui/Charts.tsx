@@ -150,10 +150,10 @@ function pointsOf(store: RunStore, curve: Curve): number {
 
 function plotLines(spec: ChartSpec, isSmooth: boolean, hasOther: boolean): PlotLine[] {
   const own = spec.lines.flatMap(({ colour, dashed = false, sparse = false }): PlotLine[] => {
-    const line = { colour, dashed, sparse, faint: false };
-    return isSmooth ? [{ ...line, faint: true }, line] : [line];
+    const line = { colour, dashed, sparse, alpha: 1 };
+    return isSmooth ? [{ ...line, alpha: 0.35 }, line] : [line];
   });
-  return hasOther ? [...own, ...spec.lines.map(({ colour, sparse = false }) => ({ colour, dashed: true, sparse, faint: true }))] : own;
+  return hasOther ? [...own, ...spec.lines.map(({ colour, sparse = false }) => ({ colour, dashed: true, sparse, alpha: 0.7 }))] : own;
 }
 
 function plotData(app: App, spec: ChartSpec): PlotData {

@@ -23,7 +23,7 @@ export function StepBar({ app }: { app: App }) {
           type="range" id="slider" aria-label="Step" min={0} max={Math.max(0, store.length - 1)} value={Math.max(0, index)}
           aria-valuetext={`step ${count(store.steps[index] ?? 0)}`} onInput={(event) => training.look(Number(event.currentTarget.value))}
         />
-        <output class="chosen" id="chosen">
+        <output id="chosen">
           {index < 0 ? "no frame" : <>step <b>{count(store.steps[index]!)}</b> <span class="quiet">{duration(store.times[index] ?? 0)}</span></>}
         </output>
       </div>

@@ -9,8 +9,8 @@ export interface PlotLine {
   dashed: boolean;
   /** Measured on few frames: its points are joined over the frames between. */
   sparse: boolean;
-  /** Behind its own smoothed course. */
-  faint: boolean;
+  /** How strong: weaker behind its own smoothed course, or of another run. */
+  alpha: number;
 }
 
 export interface PlotData {
@@ -120,9 +120,9 @@ export const axisTick = tick;
 function seriesOptions(line: PlotLine, colours: Theme): uPlot.Series {
   const stroke = colours[line.colour];
   return {
-    stroke, width: line.faint ? 1 : 1.6, alpha: line.faint ? 0.35 : 1, spanGaps: line.sparse,
+    stroke, width: line.alpha < 1 ? 1 : 1.6, alpha: line.alpha, spanGaps: line.sparse,
     ...(line.dashed && { dash: [5, 3] }),
-    points: { size: 5, stroke, fill: stroke, ...(line.sparse && !line.faint && { show: true }) },
+    points: { size: 5, stroke, fill: stroke, ...(line.sparse && line.alpha === 1 && { show: true }) },
   };
 }
 
