@@ -1,9 +1,9 @@
 """The frames that are kept: one store for late tabs and for ``Watch.frames``.
 
-Frames are kept compressed as they were encoded. When the store is over its bytes, the
-oldest attention patterns go first; then the oldest frames are packed tighter, and only when
-that is not enough dropped. Over its number of frames, the oldest frame goes. Each frame has a sequence number that is never used again, so a reader
-can tell what it has seen whatever was dropped meanwhile.
+Frames are kept compressed as they were encoded. When the store is over its bytes, the oldest
+attention patterns go first; then the oldest frames are packed tighter, and only when that is not
+enough dropped. Over its number of frames, the oldest frame goes. Each frame has a sequence number
+that is never used again, so a reader can tell what it has seen whatever was dropped meanwhile.
 """
 
 from __future__ import annotations

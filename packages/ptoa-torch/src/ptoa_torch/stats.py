@@ -269,8 +269,8 @@ def dead_share(tensor: Tensor) -> Tensor | None:
     unit = unit_axis(tensor)
     if unit is None or not tensor.is_floating_point() or tensor.layout != torch.strided or not tensor.numel():
         return None
-    tensor = tensor.detach()
-    tops = (tensor if tensor.element_size() > 1 else tensor.float()).amax([place for place in range(tensor.ndim) if place != unit])
+    wide = tensor.detach() if tensor.element_size() > 1 else tensor.detach().float()
+    tops = wide.amax([place for place in range(tensor.ndim) if place != unit])
     return (tops <= 0).float().mean()
 
 
