@@ -278,6 +278,23 @@ def test_a_head_request_gets_the_headers_alone(content):
         assert found["content-type"] == ask(content, target)[1]["content-type"]
 
 
+@pytest.mark.parametrize(
+    ("target", "headers", "full", "status"),
+    [
+        ("/spec", {}, False, 401),
+        ("/spec?token=x", {}, False, 403),
+        ("/nope", {}, False, 404),
+        ("/", {"host": "evil.example:8000"}, False, 421),
+        ("/health?since=x&token=t0ken", {}, False, 400),
+        ("/spec?token=t0ken", {}, True, 503),
+    ],
+)
+def test_a_head_request_that_is_refused_gets_the_headers_alone(content, target, headers, full, status):
+    answer, found = ask(content, target, "HEAD", full=full, **headers)
+    assert (answer.status, body(answer)) == (status, b"")
+    assert found["content-length"] == str(len(body(ask(content, target, full=full, **headers)[0])))
+
+
 def test_when_all_places_are_taken_one_sentence_says_so(content):
     answer, found = ask(content, "/events?token=t0ken", full=True, origin=LAB)
     assert answer.status == 503

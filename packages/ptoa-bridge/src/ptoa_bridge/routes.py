@@ -106,6 +106,13 @@ def respond(request: Request | RequestError, content: Content, *, full: bool = F
     """
     if isinstance(request, RequestError):
         return _sentence(request.status, str(request))
+    answer = _judged(request, content, full=full)
+    # A refusal too: what follows the head of an answer to HEAD would be taken for the next answer.
+    return replace(answer, body=(), ready=None) if request.method == "HEAD" else answer
+
+
+def _judged(request: Request, content: Content, *, full: bool) -> Answer:
+    """The guard's refusal, or what the request's row of the table gives."""
     facts = _facts(request, content.pages)
     cors = _cors(facts, content.foreign)
     refusal = refuse(facts, token=content.token, foreign=content.foreign)
@@ -117,8 +124,7 @@ def respond(request: Request | RequestError, content: Content, *, full: bool = F
         return _sentence(503, _BUSY, (*cors, ("Retry-After", "2")))
     route = _page if facts.place == "page" else _DATA[request.path]
     answer = route(request, content)
-    answer = replace(answer, headers=(*answer.headers, *cors), accepted=True)
-    return replace(answer, body=(), ready=None) if request.method == "HEAD" else answer
+    return replace(answer, headers=(*answer.headers, *cors), accepted=True)
 
 
 def is_known(path: str, pages: Mapping[str, Page]) -> bool:
