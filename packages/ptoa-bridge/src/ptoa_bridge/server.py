@@ -78,8 +78,8 @@ _ACCEPT_PAUSE = 0.5
 _SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 
 # Held while a new connection is made and noted down; a fork waits for it, so that the child
-# knows every socket that it has to let go.
-making_sockets = threading.Lock()
+# knows every socket that it has to let go. Its holder may fork: a reloaded module asks twice.
+making_sockets = threading.RLock()
 
 
 @dataclass(frozen=True)
