@@ -303,3 +303,15 @@ def test_pump_of_a_forked_child_does_nothing(pump_of):
     sink.free.set()
     assert pump.close(30)
     assert [kept.step for kept in sink.frames] == [0]
+
+
+def test_a_signal_handler_may_close_in_the_middle_of_a_push(monkeypatch):
+    pump = FramePump([])
+    closed = []
+    # As the handler would, on the thread that it has interrupted.
+    monkeypatch.setattr(pump, "_fits", lambda _weight: closed.append(pump.close(1)) or True)
+    thread = threading.Thread(target=pump.push_health, args=({"step": 0, "blocks": []},), daemon=True)
+    thread.start()
+    thread.join(5)
+    assert closed == [True]
+    assert not thread.is_alive()

@@ -83,7 +83,8 @@ class FramePump:
         self._put_frames = self._put_blocks = 0
         self._taken_frames = self._taken_blocks = 0
         self._queue: SimpleQueue[_Item] = SimpleQueue()
-        self._pushing = threading.Lock()
+        # A signal handler may close on the thread that it has interrupted in the middle of a push.
+        self._pushing = threading.RLock()
         self._encoding_failed = False
         self._open = True
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -95,7 +96,7 @@ class FramePump:
         """The thread is not in the child: take nothing, wait for nothing."""
         self._open = False
         self._queue = SimpleQueue()
-        self._pushing = threading.Lock()
+        self._pushing = threading.RLock()
         self._taken_frames = self._put_frames
 
     def push_health(self, frame: _Frame) -> None:
