@@ -288,6 +288,24 @@ class TestTabs:
         for tab in (bad, good, resumed):
             tab.close()
 
+    def test_a_fault_with_one_tab_ends_no_other(self, bridge, client, capfd, tools, monkeypatch):
+        one, other = client.tab(), client.tab()
+        broken = next(iter(bridge._server.tabs)).tab
+        after = bridge._log.after
+
+        def failing(tab):
+            if tab is broken:
+                raise MemoryError
+            return after(tab)
+
+        monkeypatch.setattr(bridge._log, "after", failing)
+        bridge.push_health(tools.frame(7))
+        assert sorted([one.steps(1), other.steps(1)]) == [[], [7]]
+        assert client.get("/spec").status == 200
+        assert capfd.readouterr().err == "ptoa-bridge: a request failed: MemoryError: \n"
+        one.close()
+        other.close()
+
     def test_a_burst_alone_does_not_disconnect_a_tab(self, bridge, client, tools):
         tab = client.tab()
         for step in range(200):

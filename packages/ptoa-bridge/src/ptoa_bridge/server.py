@@ -30,6 +30,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from .announce import complain
@@ -353,9 +354,13 @@ class Server:
         return [connection for connection in self._connections if connection.stage in stages]
 
     def _serve(self, connection: Connection) -> None:
-        """Do what a connection is ready for; a broken one is closed without a word."""
+        """Do what a connection is ready for."""
+        self._attend(connection, self._steps[connection.stage])
+
+    def _attend(self, connection: Connection, step: Callable[[Connection], None]) -> None:
+        """Do something for a connection; a broken one is closed without a word."""
         try:
-            self._steps[connection.stage](connection)
+            step(connection)
         except OSError:
             self._close(connection)
         except Exception as error:  # noqa: BLE001  # one request must not end the others
@@ -495,7 +500,7 @@ class Server:
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         for connection in list(self._connections):
             if connection.tab is not None and connection.stage is Stage.BODY:
-                self._look_after_tab(connection, connection.tab, now)
+                self._attend(connection, partial(self._look_after_tab, tab=connection.tab, now=now))
             elif connection.stage is Stage.READY:
                 self._serve(connection)
             elif now >= connection.deadline:
@@ -514,7 +519,7 @@ class Server:
             connection.piece = memoryview(KEEP_ALIVE)
         if connection.piece or connection.exhausted:
             connection.deadline = now + STALL_SECONDS
-            self._serve_tab(connection)
+            self._send(connection)
 
     def _is_late(self, connection: Connection, tab: Tab, now: float, *, blocked: bool) -> bool:
         """Whether a tab has taken nothing for long, or has been far behind for a moment."""
@@ -524,13 +529,6 @@ class Server:
             connection.late_since = now
         stalled = blocked and now >= connection.deadline
         return stalled or (connection.late_since is not None and now - connection.late_since >= LATE_SECONDS)
-
-    def _serve_tab(self, connection: Connection) -> None:
-        """Send to a tab; a broken connection is closed without a word."""
-        try:
-            self._send(connection)
-        except OSError:
-            self._close(connection)
 
     def _sound_alarm(self, now: float) -> None:
         """Run what ``call_later`` asked for, once it is time."""
