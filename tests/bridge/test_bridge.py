@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -216,6 +217,38 @@ def test_a_frame_that_cannot_be_encoded_is_left_out_and_the_bridge_goes_on(
     bridge.push_health(tools.frame(1))
     assert [one["step"] for one in client.get("/health").json()["frames"]] == [1]
     assert "left out" in capfd.readouterr().err
+
+
+def test_a_frame_that_finds_no_memory_costs_no_other_frame(bridge, client, capfd, monkeypatch, tools):
+    append = bridge.history.append
+
+    def full(frame):
+        if frame.step in (1, 2):
+            raise MemoryError
+        return append(frame)
+
+    monkeypatch.setattr(bridge.history, "append", full)
+    for step in range(4):
+        bridge.push_health(tools.frame(step))
+    assert [one["step"] for one in client.get("/health").json()["frames"]] == [0, 3]
+    assert capfd.readouterr().err == "ptoa-bridge: a frame was left out: MemoryError\n"
+
+
+def test_traces_that_are_pushed_too_fast_are_not_kept_waiting_without_end(bridge, client, tools):
+    gate, alive = threading.Event(), []
+    bridge._server.call(gate.wait)
+
+    class Tensor(dict):
+        pass
+
+    for step in range(500):
+        tensor = Tensor(key="a", shape=[1], b64="AAAAAA==")
+        alive.append(weakref.ref(tensor))
+        bridge.push({"step": step, "tensors": [tensor]})
+        del tensor
+    assert sum(ref() is not None for ref in alive) < 50
+    gate.set()
+    assert client.get("/trace").json()["step"] == 499
 
 
 def test_what_the_caller_changes_afterwards_is_not_sent(bridge, client, tools):

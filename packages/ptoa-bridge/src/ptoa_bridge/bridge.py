@@ -15,6 +15,7 @@ import secrets
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping
 from copy import copy
 from functools import partial
@@ -73,6 +74,7 @@ _GRACE_SECONDS = 1.0
 _JOIN_SECONDS = 1.6
 _SETTLE_SECONDS = 3.0
 _BACKLOG = 128
+_TRACES_WAITING = 32
 
 # A frame that is none: the sink meets it when everything pushed before it is stored.
 _MARK_STEP = -1
@@ -126,6 +128,7 @@ class Bridge:
         self._spec: ModelSpec | None = None
         self._spec_text = b""
         self._trace: TraceFrame | Mapping[str, Any] | None = None
+        self._traces: deque[list[TraceFrame | Mapping[str, Any]]] = deque()
         self._history = FrameHistory()
         self._log: EventLog | None = None
         self._server: Server | None = None
@@ -168,7 +171,7 @@ class Bridge:
         if self._spec is not None:
             self._announce_spec(self._spec_text)
         if self._trace is not None:
-            server.call(partial(self._send_trace, self._trace))
+            self._queue_trace(server, self._trace)
         return self
 
     def close(self) -> None:
@@ -334,6 +337,8 @@ class Bridge:
     def push(self, frame: TraceFrame | Mapping[str, Any]) -> None:
         """Show a recorded forward pass; returns at once.
 
+        When many are pushed faster than they can be encoded, the oldest of them are left out.
+
         Args:
             frame: A trace frame or its JSON object. Its list of tensors is copied; the
                 tensors must not change afterwards.
@@ -347,7 +352,7 @@ class Bridge:
         kept = _kept_trace(frame)
         self._trace = kept
         if self._server is not None:
-            self._server.call(partial(self._send_trace, kept))
+            self._queue_trace(self._server, kept)
 
     def push_health(self, frame: HealthFrame | EncodedFrame | Mapping[str, Any]) -> None:
         """Show a training step; returns at once.
@@ -456,8 +461,20 @@ class Bridge:
         if self._server is not None and self._log is not None:
             self._server.call(partial(self._log.add_spec, _hello_pieces(text), text))
 
-    def _send_trace(self, frame: TraceFrame | Mapping[str, Any]) -> None:
-        """On the server's thread: encode a trace and send it."""
+    def _queue_trace(self, server: Server, frame: TraceFrame | Mapping[str, Any]) -> None:
+        """Have a trace sent; of more than a few that wait, the oldest is not."""
+        box = [frame]
+        server.call(partial(self._send_trace, box))
+        self._traces.append(box)
+        if len(self._traces) > _TRACES_WAITING:
+            self._traces.popleft().clear()
+
+    def _send_trace(self, box: list[TraceFrame | Mapping[str, Any]]) -> None:
+        """On the server's thread: encode a trace and send it, unless too many newer ones wait."""
+        try:
+            frame = box.pop()
+        except IndexError:
+            return
         step = frame.step if isinstance(frame, TraceFrame) else frame["step"]
         if self._log is not None:
             self._log.add_trace((encode_trace(frame),), step)
@@ -497,10 +514,16 @@ class _Store:
 
     def __init__(self, take: Callable[[EncodedFrame], None]) -> None:
         self._take = take
+        self._failed = False
 
     def push_health(self, frame: HealthFrame | EncodedFrame) -> None:
-        """Take a frame that the pump has encoded."""
-        self._take(encode_frame(frame))
+        """Take a frame that the pump has encoded; what is raised for one ends nothing for the next."""
+        try:
+            self._take(encode_frame(frame))
+        except Exception as error:  # noqa: BLE001  # the pump gives a sink that raises nothing more
+            if not self._failed:
+                self._failed = True
+                _report(self, error)
 
     def close(self) -> None:
         """Nothing to finish."""
@@ -517,7 +540,7 @@ def _true() -> bool:
 
 def _report(_sink: object, error: BaseException) -> None:
     """Say that frames are left out; the pump asks once."""
-    complain(f"a frame was left out: {error}")
+    complain(f"a frame was left out: {str(error) or type(error).__name__}")
 
 
 def _checked_host(host: object) -> tuple[socket.AddressFamily, str, str]:
