@@ -395,6 +395,59 @@ def switches_itself_to_training():
     return model(forward, a=nn.Linear(8, 8), n=nn.BatchNorm1d(8)), (_x(),)
 
 
+# ── layers whose own forward does otherwise ──────────────────────────────────
+
+
+def _then(layer, forward, tail=8):
+    """A layer whose forward is overridden in the instance, and a linear after it."""
+    own = layer.forward
+    layer.forward = lambda x: forward(own, x)
+    return nn.Sequential(layer, nn.Linear(tail, 4)), (_x(),)
+
+
+@case("i0 input <", "l0 0 < i0", "f0 relu < l0", "l1 1 < f0")
+def a_linear_subclass_that_activates():
+    class Mine(nn.Linear):
+        def forward(self, x):
+            return F.relu(super().forward(x))
+
+    return nn.Sequential(Mine(8, 8), nn.Linear(8, 4)), (_x(),)
+
+
+@case("i0 input <", "n0 layer_norm < i0", "f0 gelu < n0", "l0 1 < f0")
+def a_norm_that_activates():
+    return _then(nn.LayerNorm(8), lambda own, x: F.gelu(own(x)))
+
+
+@case("i0 input <", "g1 Conv1d < i0", "f0 relu < g1", "l0 1 < f0")
+def a_convolution_that_activates():
+    return _then(nn.Conv1d(2, 2, 3), lambda own, x: F.relu(own(x)), tail=6)
+
+
+@case("i0 input <", "l0 1 < i0")
+def a_linear_that_never_multiplies():
+    return _then(nn.Linear(8, 8), lambda _own, x: torch.sin(x))
+
+
+@case("i0 input <", "l0 0 < i0", "l1 0 < l0", "l2 1 < l1")
+def a_linear_that_multiplies_twice():
+    return _then(nn.Linear(8, 8), lambda own, x: own(own(x)))
+
+
+@case("i0 input <", "l0 0 < i0", "l1 1 < l0")
+def a_linear_that_only_rounds_its_weight():
+    class Rounded(nn.Linear):
+        def forward(self, x):
+            return F.linear(x.clamp(-1, 1), (self.weight * 8).round() / 8, self.bias)
+
+    return nn.Sequential(Rounded(8, 8), nn.Linear(8, 4)), (_x(),)
+
+
+@case("t0 input <", "e0 Embedding < t0")
+def an_embedding_alone_that_limits_its_rows():
+    return nn.Embedding(5, 8, max_norm=0.1), (torch.arange(4)[None],)
+
+
 def _look(net):
     """Everything that reading a model must leave as it was."""
     tensors = [t for t in (*net.parameters(), *net.buffers()) if not nn.parameter.is_lazy(t)]

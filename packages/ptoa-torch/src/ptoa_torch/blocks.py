@@ -581,7 +581,7 @@ def _function_label(node: Node) -> str:
     """What a function is called on its block: the parameter's home, else its own name."""
     weight = weight_read(node)
     if node.kind in ("linear", "embedding") and weight is not None and weight.name:
-        return weight.name.removesuffix(".weight")
+        return weight.name.removesuffix("weight").rstrip(".") or node.name
     return node.name
 
 
