@@ -19,6 +19,7 @@ from torch.nn.utils import prune
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+from ptoa_core.validate import validate
 from ptoa_torch import ForwardError, Inputs, analyze, from_module
 
 pytestmark = [
@@ -395,6 +396,25 @@ def switches_itself_to_training():
     return model(forward, a=nn.Linear(8, 8), n=nn.BatchNorm1d(8)), (_x(),)
 
 
+# ── models that give or get little ──────────────────────────────────────────
+
+
+@case("i0 x <")
+def runs_nothing_and_returns_nothing():
+    return model(lambda self, x: None, a=nn.Linear(8, 8)), (_x(),)
+
+
+@case("g0 Made <")
+def takes_nothing_and_returns_nothing():
+    return model(lambda self: None), ()
+
+
+@case("i0 x.0 <", "i1 x.1 <", "g0 stack < i0 i1", "l0 a < g0")
+def draws_from_a_generator_that_computes():
+    net = model(lambda self, x: self.a(torch.stack(list(x))), a=nn.Linear(8, 8))
+    return net, (((_x() * scale) for scale in (1, 2)),)
+
+
 # ── layers whose own forward does otherwise ──────────────────────────────────
 
 
@@ -469,6 +489,7 @@ def test_an_odd_model_is_drawn_right_and_left_as_it_was(name):
     found = analyze(net, Inputs(args))
     after = _look(net)
     assert picture(found.spec) == list(rows)
+    assert [problem for problem in validate(found.spec) if problem.severity == "error"] == []
     assert found.strategy in ("fx", "hooks")
     assert bool(found.warnings) is warned
     assert all(torch.equal(a, b) for a, b in zip(before["values"], after["values"], strict=True))

@@ -408,9 +408,14 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Censu
 
 def _fed(model: nn.Module, inputs: Inputs, builder: GraphBuilder) -> tuple[list[Any], dict[str, Any]]:
     """The arguments, with every iterator in a wrapper that names what is drawn from it as an input."""
+    end = object()
 
     def feed(name: str, items: Iterator[Any]) -> Iterator[Any]:
-        for place, item in enumerate(items):
+        for place in itertools.count():
+            with torch._C.DisableTorchFunction():  # the caller's own work is no part of the model
+                item = next(items, end)
+            if item is end:
+                return
             for inner, tensor in flatten(item):
                 if not builder.known(tensor):
                     builder.add_input(tensor, f"{name}.{place}.{inner}".rstrip("."))
