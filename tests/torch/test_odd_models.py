@@ -396,6 +396,49 @@ def switches_itself_to_training():
     return model(forward, a=nn.Linear(8, 8), n=nn.BatchNorm1d(8)), (_x(),)
 
 
+def _gate(x, gate):
+    return torch.relu(x) * gate
+
+
+@case("i0 x <", "l0 a < i0", "f0 relu < l0", "g0 mul < f0 i0", "l1 b < g0")
+def calls_a_scripted_function():
+    gate = torch.jit.script(_gate)
+    return model(lambda self, x: self.b(gate(self.a(x), x)), a=nn.Linear(8, 8), b=nn.Linear(8, 4)), (_x(),)
+
+
+def test_scripted_functions_are_as_before_when_every_pass_has_ended():
+    """Passes in several threads overlap, and one is interrupted; no later call is looked at."""
+    before, gate = torch.jit.ScriptFunction.__call__, torch.jit.script(_gate)
+    inside, end = threading.Barrier(3), threading.Barrier(3)
+
+    def forward(self, x):
+        inside.wait(30)
+        end.wait(30)
+        return gate(self.a(x), x)
+
+    rows = []
+
+    def read():
+        rows.append(picture(from_module(model(forward, a=nn.Linear(8, 8)), _x(), strategy="hooks")))
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    inside.wait(30)
+    assert torch.equal(gate(_x(), _x()), torch.relu(_x()) * _x())
+    end.wait(30)
+    for thread in threads:
+        thread.join(30)
+
+    def interrupted(self, x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        from_module(model(interrupted), _x())
+    assert rows == [["i0 x <", "l0 a < i0", "f0 relu < l0", "g0 mul < f0 i0"]] * 2
+    assert torch.jit.ScriptFunction.__call__ is before
+
+
 # ── models that give or get little ──────────────────────────────────────────
 
 
