@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { buildOutline } from "../src/model/outline";
 import { search } from "../src/model/search";
 import { fit, fitEnd, plain } from "../src/model/text";
-import { firstOpen, openAround, shownAs, visibleView } from "../src/model/view";
+import { firstOpen, neighbours, openAround, shownAs, visibleView } from "../src/model/view";
 import { block, gpt, spec } from "./models";
 
 describe("the outline", () => {
@@ -74,6 +74,18 @@ describe("the view", () => {
     const open = openAround(outline, new Set(), "a7");
     expect(shownAs(outline, open, "a7")).toBe("a7");
     expect(shownAs(outline, new Set(), "a7")).toBe("g0");
+  });
+});
+
+describe("the neighbours", () => {
+  const outline = buildOutline(gpt(12));
+
+  it("of a block are what it reads and what reads it", () => {
+    expect(neighbours(outline, "r0")).toEqual({ inputs: ["e0", "l1"], outputs: ["n1", "r1"] });
+  });
+
+  it("of a group are those outside it, each once", () => {
+    expect(neighbours(outline, "g5")).toEqual({ inputs: ["r1"], outputs: ["n4", "r4"] });
   });
 });
 
