@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { buildOutline } from "../src/model/outline";
-import { fit, plain } from "../src/model/text";
-import { firstOpen, openAround, shownAs, visibleView } from "../src/model/view";
+import { search } from "../src/model/search";
+import { fit, fitEnd, plain } from "../src/model/text";
+import { firstOpen, neighbours, openAround, shownAs, visibleView } from "../src/model/view";
 import { block, gpt, spec } from "./models";
 
 describe("the outline", () => {
@@ -76,6 +77,47 @@ describe("the view", () => {
   });
 });
 
+describe("the neighbours", () => {
+  const outline = buildOutline(gpt(12));
+
+  it("of a block are what it reads and what reads it", () => {
+    expect(neighbours(outline, "r0")).toEqual({ inputs: ["e0", "l1"], outputs: ["n1", "r1"] });
+  });
+
+  it("of a group are those outside it, each once", () => {
+    expect(neighbours(outline, "g5")).toEqual({ inputs: ["r1"], outputs: ["n4", "r4"] });
+  });
+});
+
+describe("search", () => {
+  const outline = buildOutline(gpt(12));
+  const ids = (query: string, limit = 100): string[] => search(outline, query, limit).items.map(({ id }) => id);
+
+  it.each([
+    ["a name", "attn", "g3"],
+    ["a kind", "unembed", "u0"],
+    ["a path in any case", "transformer.H.7.mlp", "g25"],
+    ["an id", "x0", "x0"],
+  ])("finds a block by %s", (_name, query, id) => {
+    expect(ids(query)[0]).toBe(id);
+  });
+
+  it("wants every word", () => {
+    expect(ids("h.3 attn")).toEqual(["g12"]);
+    expect(ids("h.3 nowhere")).toEqual([]);
+  });
+
+  it("finds nothing for nothing, and tells how many there are beyond the limit", () => {
+    expect(ids("  ")).toEqual([]);
+    expect(search(outline, "linear", 5)).toMatchObject({ total: 48, items: { length: 5 } });
+  });
+
+  it("puts a name that is just so before one that only has it inside", () => {
+    const two = buildOutline(spec([block("l0", "linear", [], { label: "embed" }), block("l1", "linear", ["l0"], { label: "bed" })]));
+    expect(search(two, "bed", 5).items.map(({ id }) => id)).toEqual(["l1", "l0"]);
+  });
+});
+
 describe("a stranger's text", () => {
   it.each([
     ["a bidirectional override", "\u202egnp.exe", "\\u202egnp.exe"],
@@ -95,5 +137,6 @@ describe("a stranger's text", () => {
   it("is cut to a width, keeping as much as fits", () => {
     expect(fit("abcdef", 4, (text) => text.length)).toBe("abc…");
     expect(fit("abcd", 4, (text) => text.length)).toBe("abcd");
+    expect(fitEnd("abcdef", 4, (text) => text.length)).toBe("…def");
   });
 });

@@ -28,6 +28,8 @@ export class GraphView {
   private wires: WirePath[] = [];
   private camera: Camera = { zoom: 1, x: 0, y: 0 };
   private screen: Size = { width: 0, height: 0 };
+  /** The block that was chosen, and the visible one that shows it. */
+  private chosen: string | null = null;
   private selected: string | null = null;
   private tints: ReadonlyMap<string, string> | null = null;
   private framePending = false;
@@ -69,15 +71,26 @@ export class GraphView {
     this.wires = wirePaths(this.scene);
     if (anchor) this.hold(anchor);
     this.refit();
+    this.mark();
     this.request();
   }
 
   /** Marks a block, or the folded group around it, and brings it onto the screen. */
   select(id: string | null): void {
-    this.selected = id === null || !this.outline ? null : shownAs(this.outline, this.open, id);
-    const box = this.selected === null ? undefined : this.scene?.byId.get(this.selected);
-    if (box && this.screen.width > 0) this.camera = reveal(this.camera, box, this.screen);
+    this.chosen = id;
+    this.mark();
     this.request();
+  }
+
+  /** Finds the box of the chosen block; one that was not shown before is brought onto the screen. */
+  private mark(): void {
+    const before = this.selected;
+    this.selected = this.chosen === null || !this.outline?.items.has(this.chosen) ? null : shownAs(this.outline, this.open, this.chosen);
+    const box = this.selected === null || this.selected === before ? undefined : this.scene?.byId.get(this.selected);
+    if (!box || this.screen.width === 0) return;
+    const camera = reveal(this.camera, box, this.screen);
+    if (camera.x !== this.camera.x || camera.y !== this.camera.y) this.fitted = null;
+    this.camera = camera;
   }
 
   /** Colours the boxes by a measure of training; null leaves them plain. */

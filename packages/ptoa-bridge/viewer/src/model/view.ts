@@ -94,3 +94,15 @@ export function shownAs(outline: Outline, open: ReadonlySet<string>, id: string)
   for (let at = outline.items.get(id)?.parent; at; at = outline.items.get(at)?.parent) if (!open.has(at)) shown = at;
   return shown;
 }
+
+/** What a block, or anything inside a group, reads from outside and is read by outside, each once. */
+export function neighbours(outline: Outline, id: string): { inputs: string[]; outputs: string[] } {
+  const inside = new Set([id]);
+  for (const one of inside) for (const child of outline.items.get(one)?.children ?? []) inside.add(child);
+  const [inputs, outputs] = [new Set<string>(), new Set<string>()];
+  for (const { source, target } of outline.edges) {
+    if (inside.has(target) && !inside.has(source)) inputs.add(source);
+    if (inside.has(source) && !inside.has(target)) outputs.add(target);
+  }
+  return { inputs: [...inputs], outputs: [...outputs] };
+}

@@ -2,7 +2,7 @@
 import { untracked, useSignalEffect } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { App } from "../app";
-import { plain } from "../model/text";
+import { fit, fitEnd, plain } from "../model/text";
 import { count, number, written } from "../run/numbers";
 import { columnsOf, paintGrid, rasterise } from "../run/raster";
 import { cssColour, isBroken, MAP_MEASURES, palette, pixel, scaleFor, seriesFor, type MapMeasure, type Scale } from "../run/scales";
@@ -272,9 +272,8 @@ function commonPath(labels: readonly string[]): string {
   return path.endsWith(".") ? path : "";
 }
 
-/** The end of a name, which tells blocks apart, as far as it fits beside the map. */
+/** As much of a name as fits beside the map: of a path its end, which tells blocks apart, of other names the beginning. */
 function cut(context: CanvasRenderingContext2D, name: string): string {
-  let from = 0;
-  while (from < name.length && context.measureText(name.slice(from)).width > GUTTER - 8) from++;
-  return name.slice(from);
+  const measure = (text: string): number => context.measureText(text).width;
+  return (name.includes(".") ? fitEnd : fit)(name, GUTTER - 8, measure);
 }
