@@ -187,7 +187,10 @@ def test_a_trace_is_taken_in_every_form(bridge, client, kind):
 
 @pytest.mark.parametrize(
     "trace",
-    [{}, {"step": -1}, {"step": "1"}, {"step": True}, {"step": 1.0}, {"step": 2**53}, 5, "x", None],
+    [
+        *({}, {"step": -1}, {"step": "1"}, {"step": True}, {"step": 1.0}, {"step": 2**53}, 5, "x", None),
+        *({"step": 1, "tensors": tensors} for tensors in (None, 5, "abc", {})),
+    ],
     ids=repr,
 )
 def test_what_is_no_trace_is_the_callers_error(bridge, trace):
@@ -294,6 +297,53 @@ def test_a_bridge_with_its_own_page_trusts_no_empty_origin(make_client, spec):
         assert make_client(bridge).get("/spec", {"Origin": ""}).status == 403
 
 
+@pytest.fixture
+def hurried():
+    """Threads take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def all_at_once(count, work):
+    """Run `work(0)`, `work(1)`, ... on threads that begin together."""
+    begin = threading.Barrier(count)
+
+    def run(number):
+        begin.wait()
+        work(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.usefixtures("hurried")
+def test_threads_that_push_the_first_frames_at_once_lose_none_and_share_one_pump(spec, tools):
+    before = threading.active_count()
+    for _ in range(30):
+        with Bridge(spec) as bridge:
+            all_at_once(6, lambda step, bridge=bridge: bridge.push_health(tools.frame(step)))
+            assert len(bridge.health_since(-1)) == 6
+    assert tools.wait_until(lambda: threading.active_count() == before)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_threads_that_start_a_bridge_at_once_start_it_once(spec, make_client):
+    for _ in range(10):
+        started = []
+        bridge = Bridge(spec)
+        all_at_once(4, lambda _, bridge=bridge, started=started: started.append(bridge.start().port))
+        assert started == [bridge.port] * 4
+        assert make_client(bridge).get("/spec").status == 200
+        bridge.close()
+        with pytest.raises(ConnectionRefusedError):
+            make_client(bridge).connect(timeout=1)
+
+
 def test_pushing_does_not_wait_for_tabs_or_encoding(bridge, client, tools):
     """The time of a push on the caller's thread does not grow with the frame: it is encoded elsewhere."""
     names = []
@@ -355,6 +405,21 @@ class TestClosing:
         assert not any(thread.is_alive() for thread in threads)
         assert tab.names(until="bye")[-1] == "bye"
         tab.close()
+
+    def test_ctrl_c_in_the_middle_of_closing_still_closes(self, bridge, client, tools, monkeypatch):
+        def interrupted(_seconds):
+            raise KeyboardInterrupt
+
+        tab = client.tab()
+        bridge.push_health(tools.frame(0))
+        assert tab.steps(1) == [0]
+        monkeypatch.setattr(bridge._pump, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bridge.close()
+        assert tab.names(until="bye")[-1:] == ["bye"]
+        tab.close()
+        with pytest.raises(ConnectionRefusedError):
+            client.connect(timeout=1)
 
     def test_a_tab_that_never_reads_does_not_hold_up_the_end(self, bridge, client, tools):
         tab = client.tab(rcvbuf=4096)
@@ -423,6 +488,26 @@ class TestAnnouncing:
         bridge.announce()
         with contextlib.suppress(BrokenPipeError, AttributeError):
             out.close()
+
+    @pytest.mark.parametrize("error", [RuntimeError, AttributeError, UnicodeEncodeError, RecursionError])
+    def test_a_stream_of_the_users_that_fails_ends_nothing(self, bridge, error):
+        class Failing:
+            def write(self, text):
+                raise error("ascii", text, 0, 1, "x") if error is UnicodeEncodeError else error
+
+        bridge.announce(file=Failing())
+
+    def test_a_stream_that_cannot_be_flushed_gets_the_lines(self, bridge):
+        class Writing:
+            def __init__(self):
+                self.text = ""
+
+            def write(self, text):
+                self.text += text
+
+        out = Writing()
+        bridge.announce(file=out)
+        assert bridge.url in out.text
 
     def test_when_no_page_comes_one_line_says_what_may_be_in_the_way(self, bridge, capfd, monkeypatch, tools):
         monkeypatch.setattr("ptoa_bridge.bridge.HINT_SECONDS", 0.05)

@@ -107,6 +107,17 @@ def test_a_machine_without_a_browser_is_no_error(temp, monkeypatch):
     assert not open_in_browser(URL)
 
 
+@pytest.mark.parametrize(
+    "value", [" ", ":", 'firefox "%s', "%s '", "&", "%s &", "no-such-browser", "/no/such %s"]
+)
+def test_a_browser_variable_that_names_none_is_no_error(script, tmp_path, value):
+    # A process of its own, since the library reads the variable once.
+    code = "from ptoa_bridge import open_in_browser\nopen_in_browser('http://127.0.0.1:1/')"
+    display = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "TMPDIR": str(tmp_path)}
+    status, err = script(code, BROWSER=value, PTA_NO_BROWSER="", **display).end()
+    assert (status, "Traceback" in err) == (0, False)
+
+
 def test_old_files_are_swept_and_new_or_strange_ones_are_left(opened, temp):
     old, new, other = temp / "ptoa-open-old", temp / "ptoa-open-new", temp / "mine"
     for folder in (old, new, other):

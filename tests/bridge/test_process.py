@@ -273,6 +273,20 @@ sys.stdin.readline()
         assert one.end() == (0, "")
         tab.close()
 
+    def test_a_module_that_was_loaded_twice_does_not_stop_a_fork(self, script):
+        one = script(
+            START + "import importlib, ptoa_bridge.process\n"
+            "importlib.reload(ptoa_bridge.process)\n"
+            "child = os.fork()\n"
+            "if child == 0:\n"
+            "    os._exit(7)\n"
+            "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)\n"
+            "bridge.close()\n"
+        )
+        one.client()
+        assert one.line() == "7"
+        assert one.end() == (0, "")
+
     def test_a_child_may_start_a_bridge_of_its_own(self, script):
         one = script(
             START + "pid = os.fork()\nif not pid:\n"

@@ -199,12 +199,26 @@ def test_a_bad_since_is_looked_at_after_the_token(content):
     assert ask(content, "/health?since=x")[0].status == 401
 
 
-def test_health_is_pulled_frame_by_frame(content):
-    for step in range(100):
-        content.history.append(encode_frame({"step": step, "t": 0.0, "loss": None, "blocks": []}))
+def padded(step, size):
+    return encode_frame({"step": step, "t": 0.0, "loss": None, "blocks": [], "x": "a" * size})
+
+
+def test_health_is_pulled_in_pieces_of_many_small_frames(content):
+    for step in range(2000):
+        content.history.append(padded(step, 2000))
     pieces = list(ask(content, "/health?token=t0ken")[0].body)
-    assert max(map(len, pieces)) < 60
-    assert [one["step"] for one in json.loads(b"".join(pieces))["frames"]] == list(range(100))
+    assert max(map(len, pieces)) <= 512 * 1024
+    # Each piece waits for a thread that computes: 4 MB come in 8 texts, each with what leads it.
+    assert len(pieces) <= 2 * 8 + 1
+    assert [one["step"] for one in json.loads(b"".join(pieces))["frames"]] == list(range(2000))
+
+
+def test_a_large_frame_of_health_is_a_piece_alone(content):
+    for step in range(5):
+        content.history.append(padded(step, 1_000_000 * (step % 2)))
+    pieces = list(ask(content, "/health?token=t0ken")[0].body)
+    assert [one["step"] for one in json.loads(b"".join(pieces))["frames"]] == list(range(5))
+    assert max(map(len, pieces)) < 1_000_100
 
 
 TOKEN_PLACES = {
@@ -276,6 +290,23 @@ def test_a_head_request_gets_the_headers_alone(content):
         answer, found = ask(content, target, "HEAD")
         assert (answer.status, body(answer)) == (200, b"")
         assert found["content-type"] == ask(content, target)[1]["content-type"]
+
+
+@pytest.mark.parametrize(
+    ("target", "headers", "full", "status"),
+    [
+        ("/spec", {}, False, 401),
+        ("/spec?token=x", {}, False, 403),
+        ("/nope", {}, False, 404),
+        ("/", {"host": "evil.example:8000"}, False, 421),
+        ("/health?since=x&token=t0ken", {}, False, 400),
+        ("/spec?token=t0ken", {}, True, 503),
+    ],
+)
+def test_a_head_request_that_is_refused_gets_the_headers_alone(content, target, headers, full, status):
+    answer, found = ask(content, target, "HEAD", full=full, **headers)
+    assert (answer.status, body(answer)) == (status, b"")
+    assert found["content-length"] == str(len(body(ask(content, target, full=full, **headers)[0])))
 
 
 def test_when_all_places_are_taken_one_sentence_says_so(content):

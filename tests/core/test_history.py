@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import random
 import signal
 import threading
 import tracemalloc
+import zlib
 
 import pytest
 from hypothesis import given
@@ -53,6 +55,35 @@ def test_since_leaves_out_what_the_reader_has(since, rest):
     for step in (0, 10, 20):
         history.append(encoded(step))
     assert [loads(text)["step"] for text in history.iter_since(since)] == rest
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 900), st.integers(0, 900)), max_size=20),
+    st.integers(-1, 5),
+    st.integers(1, 4_000),
+    st.integers(3_000, 30_000),
+)
+def test_texts_that_come_together_are_the_texts_with_commas_between(frames, since, size, max_bytes):
+    history = FrameHistory(max_bytes=max_bytes)
+    for frame in frames:
+        history.append(encoded(*frame))
+    texts = list(history.iter_since(since))
+    together = list(history.joined_since(since, size))
+    assert b",".join(together) == b",".join(texts)
+    longest = max(map(len, texts), default=0)
+    # The commas are beyond what was counted.
+    assert all(len(piece) <= max(size + len(texts), longest) for piece in together)
+    assert all(len(one) + len(other) > size for one, other in itertools.pairwise(together))
+
+
+def test_a_hundred_small_texts_are_unpacked_in_one_call(monkeypatch):
+    history = FrameHistory()
+    for step in range(100):
+        history.append(encoded(step))
+    calls = []
+    unpack = zlib.decompress
+    monkeypatch.setattr(zlib, "decompress", lambda *given: calls.append(given) or unpack(*given))
+    assert len(list(history.joined_since(-1, 100_000))) == len(calls) == 1
 
 
 def test_oldest_frame_goes_when_there_are_too_many():
@@ -142,9 +173,12 @@ def test_reader_in_the_middle_skips_what_is_dropped_and_sees_what_comes():
         history.append(encoded(step))
     reader = history.iter_since(-1)
     assert loads(next(reader))["step"] == 0
+    together = history.joined_since(-1, 1)
+    assert loads(next(together))["step"] == 0
     for step in range(3, 8):
         history.append(encoded(step))
     assert [loads(text)["step"] for text in reader] == [5, 6, 7]
+    assert [loads(text)["step"] for text in together][-3:] == [5, 6, 7]
 
 
 def test_view_is_live_and_decodes_on_demand():

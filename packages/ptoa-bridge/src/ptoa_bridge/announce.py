@@ -119,14 +119,16 @@ def say(text: str, stream: TextIO | None) -> None:
 
     Args:
         text: What to write.
-        stream: None under pythonw; it may be closed, or a pipe that no one reads.
+        stream: None under pythonw; it may be closed, a pipe that no one reads, or an object
+            of the user's that has only some of what a stream has.
 
     Example:
         >>> say("hello", sys.stdout)
         hello
         >>> say("hello", None)
     """
-    with contextlib.suppress(OSError, ValueError):
+    # Whatever is wrong with it: a line that cannot be shown is no reason to end a training run.
+    with contextlib.suppress(Exception):
         if stream is not None:
             stream.write(text + "\n")
             stream.flush()

@@ -150,11 +150,11 @@ class Bridge:
             OSError: If the port is taken or not allowed; the message names it.
             SettingError: If the bridge was closed, or belongs to the process that forked.
         """
-        if self._closing or self._abandoned:
-            raise SettingError("this bridge is closed; make a new one")
-        if self._server is not None:
-            return self
         with making_sockets:
+            if self._closing or self._abandoned:
+                raise SettingError("this bridge is closed; make a new one")
+            if self._server is not None:
+                return self
             listener = self._listen()
             try:
                 server = self._make_server(listener)
@@ -183,14 +183,19 @@ class Bridge:
             self._closed.wait(_PUMP_SECONDS + _JOIN_SECONDS)
             return
         self._closing = True
+        # Ctrl+C during one wait must not leave undone what comes after it.
         try:
-            if self._pump is not None:
-                self._pump.close(_PUMP_SECONDS)
-            if self._server is not None:
-                self._server.stop(_GRACE_SECONDS, _JOIN_SECONDS)
+            with making_sockets:
+                pump = self._pump
+            if pump is not None:
+                pump.close(_PUMP_SECONDS)
         finally:
-            self._closed.set()
-            discharge(self)
+            try:
+                if self._server is not None:
+                    self._server.stop(_GRACE_SECONDS, _JOIN_SECONDS)
+            finally:
+                self._closed.set()
+                discharge(self)
 
     def serve_forever(self) -> None:
         """Start, then wait until the bridge is closed; Ctrl+C closes it and returns."""
@@ -334,7 +339,8 @@ class Bridge:
                 tensors must not change afterwards.
 
         Raises:
-            FrameError: If it is neither, or its step is no integer of at least 0.
+            FrameError: If it is neither, its step is no integer of at least 0, or its tensors
+                are no list.
         """
         if self._ended():
             return
@@ -355,9 +361,17 @@ class Bridge:
         """
         if self._ended():
             return
-        if self._pump is None:
-            self._pump = FramePump([_Store(self._take)], on_error=_report, name=f"{self._name}-pump")
-        self._pump.push_health(frame)
+        pump = self._pump or self._start_pump()
+        if pump is not None:
+            pump.push_health(frame)
+
+    def _start_pump(self) -> FramePump | None:
+        """The pump, made by the first frame from whichever thread; ``None`` after the end."""
+        # A lock that no child of a fork finds held.
+        with making_sockets:
+            if self._pump is None and not self._ended():
+                self._pump = FramePump([_Store(self._take)], on_error=_report, name=f"{self._name}-pump")
+            return self._pump
 
     def health_since(self, since: int) -> list[str]:
         """The JSON of every kept frame with a step above ``since``, oldest first.
@@ -551,7 +565,10 @@ def _kept_trace(frame: TraceFrame | Mapping[str, Any]) -> TraceFrame | Mapping[s
         kept.tensors = list(frame.tensors)
         step: object = frame.step
     elif isinstance(frame, Mapping):
-        kept = {**frame, "tensors": list(frame.get("tensors", ()))}
+        tensors = frame.get("tensors", [])
+        if not isinstance(tensors, (list, tuple)):
+            raise FrameError(f"trace.tensors must be a list, found {shown(tensors)}")
+        kept = {**frame, "tensors": list(tensors)}
         step = frame.get("step")
     else:
         raise FrameError(f"push() takes a TraceFrame or its JSON object, found {shown(frame)}")

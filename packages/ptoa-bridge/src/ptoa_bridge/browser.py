@@ -71,8 +71,8 @@ def open_in_browser(url: str) -> bool:
         url: An http or https address.
 
     Returns:
-        Whether a browser was started: not when ``PTA_NO_BROWSER`` is set, and not on a
-        machine without a graphical browser.
+        Whether a browser was started: not when ``PTA_NO_BROWSER`` is set, not on a machine
+        without a graphical browser, and not where ``BROWSER`` names none.
 
     Raises:
         SettingError: If ``url`` is no http or https address.
@@ -89,7 +89,8 @@ def open_in_browser(url: str) -> bool:
     try:
         controller = webbrowser.get()
         path = _write(page)
-    except (webbrowser.Error, OSError):
+    # Of BROWSER's text the library also makes a ValueError (an open quote) or an IndexError (a space).
+    except (webbrowser.Error, OSError, ValueError, IndexError):
         return False
     # A browser that is asked to show a file may be waited for, for seconds or until it ends.
     threading.Thread(target=_show, args=(controller, path), name="ptoa-browser", daemon=True).start()

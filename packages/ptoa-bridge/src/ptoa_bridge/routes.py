@@ -43,6 +43,10 @@ _PREFLIGHT_SECONDS = 600
 _BUSY = "The bridge already serves as many requests as it may; close a tab and try again."
 _JSON = "application/json"
 
+# Of a long history: so much that unpacking and sending wait seldom for a thread that computes,
+# so little that each of 24 clients may hold as much.
+_TOGETHER_BYTES = 512 * 1024
+
 # No step is larger: whatever number a client asks for, the comparison stays an ordinary one.
 _SINCE_LIMIT = 10**18
 
@@ -106,6 +110,13 @@ def respond(request: Request | RequestError, content: Content, *, full: bool = F
     """
     if isinstance(request, RequestError):
         return _sentence(request.status, str(request))
+    answer = _judged(request, content, full=full)
+    # A refusal too: what follows the head of an answer to HEAD would be taken for the next answer.
+    return replace(answer, body=(), ready=None) if request.method == "HEAD" else answer
+
+
+def _judged(request: Request, content: Content, *, full: bool) -> Answer:
+    """The guard's refusal, or what the request's row of the table gives."""
     facts = _facts(request, content.pages)
     cors = _cors(facts, content.foreign)
     refusal = refuse(facts, token=content.token, foreign=content.foreign)
@@ -117,8 +128,7 @@ def respond(request: Request | RequestError, content: Content, *, full: bool = F
         return _sentence(503, _BUSY, (*cors, ("Retry-After", "2")))
     route = _page if facts.place == "page" else _DATA[request.path]
     answer = route(request, content)
-    answer = replace(answer, headers=(*answer.headers, *cors), accepted=True)
-    return replace(answer, body=(), ready=None) if request.method == "HEAD" else answer
+    return replace(answer, headers=(*answer.headers, *cors), accepted=True)
 
 
 def is_known(path: str, pages: Mapping[str, Page]) -> bool:
@@ -241,11 +251,11 @@ def _since(values: list[str]) -> int | None:
 
 
 def _frames(history: FrameHistory, since: int) -> Iterator[bytes]:
-    """One JSON object with the frames, a frame at a time."""
+    """One JSON object with the frames, some frames at a time."""
     lead = b'{"frames":['
-    for text in history.iter_since(since):
+    for texts in history.joined_since(since, _TOGETHER_BYTES):
         yield lead
-        yield text
+        yield texts
         lead = b","
     yield b"]}" if lead == b"," else lead + b"]}"
 

@@ -69,6 +69,8 @@ MAX_BEHIND_BYTES = 4 * 1024 * 1024
 
 _TURN_PIECES = 4
 _SEND_BUFFER = 256 * 1024
+# Offered to the kernel in one call; it takes what fits, and each call waits for a thread that computes.
+_SEND_BYTES = 1024 * 1024
 _READ_BYTES = 64 * 1024
 _MAX_UNWANTED_BYTES = 8 * 1024 * 1024
 _ACCEPTS_A_TURN = 16
@@ -78,8 +80,8 @@ _ACCEPT_PAUSE = 0.5
 _SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 
 # Held while a new connection is made and noted down; a fork waits for it, so that the child
-# knows every socket that it has to let go.
-making_sockets = threading.Lock()
+# knows every socket that it has to let go. Its holder may fork: a reloaded module asks twice.
+making_sockets = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -424,7 +426,7 @@ class Server:
             if not connection.next_piece():
                 break
             try:
-                sent = connection.sock.send(connection.piece[:_SEND_BUFFER], _SEND_FLAGS)
+                sent = connection.sock.send(connection.piece[:_SEND_BYTES], _SEND_FLAGS)
             except (BlockingIOError, InterruptedError):
                 self._await(connection, writable=True)
                 return
