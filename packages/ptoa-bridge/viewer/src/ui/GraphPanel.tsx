@@ -4,6 +4,7 @@ import type { App } from "../app";
 import { GraphView } from "../graph/GraphView";
 import { count } from "../run/numbers";
 import { useSize } from "./hooks";
+import { Export } from "./Export";
 import { isDark, schemeChanges, theme } from "./theme";
 
 const ZOOM_STEP = 1.3;
@@ -39,6 +40,7 @@ export function GraphPanel({ app }: { app: App }) {
         <button type="button" title="Whole model (0)" onClick={() => view.current!.fit()}>Fit</button>
         <button type="button" title="Closer (+)" aria-label="Closer" onClick={() => view.current!.zoom(ZOOM_STEP)}>+</button>
         <button type="button" title="Farther (−)" aria-label="Farther" onClick={() => view.current!.zoom(1 / ZOOM_STEP)}>−</button>
+        <Export app={app} view={() => view.current!} />
       </div>
       <div ref={room} class="canvas-room">
         <canvas

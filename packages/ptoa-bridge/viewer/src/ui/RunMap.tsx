@@ -186,7 +186,7 @@ class MapView {
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (let i = 0; i < this.ids.length; i += every) {
-      context.fillText(cut(context, this.nameOf(this.ids[i]!)), GUTTER - 5, (i + 0.5) * row);
+      context.fillText(cut(context, this.nameOf(this.ids[i]!)), GUTTER - 5, Math.max(5, (i + 0.5) * row));
     }
   }
 
