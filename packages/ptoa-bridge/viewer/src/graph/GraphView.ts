@@ -5,6 +5,7 @@ import { shownAs } from "../model/view";
 import { theme } from "../ui/theme";
 import { fitAll, fitFirst, panBy, reveal, zoomAt, type Camera, type Size } from "./camera";
 import { DETAIL_FONT, drawScene, TITLE_FONT, wirePaths, type WirePath } from "./draw";
+import { Minimap } from "./Minimap";
 import { sceneToSvg } from "./svg";
 import { boxAt, buildScene, type Measure, type Scene } from "./scene";
 
@@ -25,6 +26,7 @@ const CHEVRON_WIDTH = 22;
 export class GraphView {
   private readonly context: CanvasRenderingContext2D;
   private readonly measure: Measure;
+  private readonly minimap: Minimap;
   private memo: LevelMemo = new Map();
   private outline: Outline | null = null;
   private open: ReadonlySet<string> = new Set();
@@ -45,7 +47,9 @@ export class GraphView {
   constructor(
     private readonly canvas: HTMLCanvasElement,
     private readonly events: GraphEvents,
+    minimap: { canvas: HTMLCanvasElement; frame: HTMLElement },
   ) {
+    this.minimap = new Minimap(minimap.canvas, minimap.frame, (x, y) => this.centre(x, y));
     this.context = canvas.getContext("2d")!;
     this.measure = { title: this.widthIn(TITLE_FONT), detail: this.widthIn(DETAIL_FONT) };
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
@@ -168,6 +172,12 @@ export class GraphView {
     if (this.canvas.height !== pixelHeight) this.canvas.height = pixelHeight;
     const { scene, wires, camera, screen, selected, tints } = this;
     drawScene(this.context, { scene, wires, camera, screen, selected, tints, colours: theme() }, ratio);
+    this.minimap.show(scene, camera, screen, tints);
+  }
+
+  private centre(x: number, y: number): void {
+    const { zoom } = this.camera;
+    this.move({ zoom, x: this.screen.width / 2 - x * zoom, y: this.screen.height / 2 - y * zoom });
   }
 
   private refit(): void {

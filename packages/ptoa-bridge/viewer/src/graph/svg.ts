@@ -2,7 +2,7 @@
 import { familyOf } from "../model/kinds";
 import type { Theme } from "../ui/theme";
 import type { Point } from "../layout/words";
-import type { Scene, SceneBox, SceneWire } from "./scene";
+import { BADGE_HEIGHT, type Scene, type SceneBox, type SceneWire } from "./scene";
 
 const MARGIN = 16;
 const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;" };
@@ -41,8 +41,8 @@ function titleOf({ x, y, title, detail }: SceneBox, colours: Theme): string {
   return element("text", { x: x + 12, y: y + 19, fill: colours.ink }, escaped(title) + soft);
 }
 
-function boxOf({ x, y, width, height, kind, title, detail }: SceneBox, colours: Theme, tint: string | undefined): string {
-  const [middle, centre] = [x + width / 2, y + height / 2];
+function boxOf({ x, y, width, height, kind, title, detail, badge }: SceneBox, colours: Theme, tint: string | undefined): string {
+  const [middle, centre] = [x + width / 2, y + (height - (badge ? BADGE_HEIGHT : 0)) / 2];
   const text = (said: string, top: number, fill: string, size: string): string =>
     element("text", { x: middle, y: top, fill, "text-anchor": "middle", "font-size": size }, escaped(said));
   return [
@@ -50,6 +50,7 @@ function boxOf({ x, y, width, height, kind, title, detail }: SceneBox, colours: 
     tint && element("rect", { x, y, width: 6, height, fill: tint }),
     text(title, detail ? centre - 3 : centre + 4, colours.ink, "12"),
     detail && text(detail, centre + 12, colours.soft, "11"),
+    badge && text(badge, y + height - 6, colours.soft, "11"),
   ].join("");
 }
 
