@@ -7,8 +7,6 @@ import struct
 
 import pytest
 
-from ptoa_bridge import Bridge
-
 pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
