@@ -4,7 +4,7 @@ import { familyColour, theme } from "../ui/theme";
 import type { Camera, Size } from "./camera";
 import type { Scene } from "./scene";
 
-const [WIDTH, LEAST_WIDTH, MOST_HEIGHT] = [90, 28, 0.7];
+const [WIDTH, LEAST_WIDTH, MOST_HEIGHT] = [80, 28, 0.45];
 /** A drawing of which at least this share is seen needs no map. */
 const MOSTLY_SEEN = 0.7;
 
