@@ -161,3 +161,27 @@ def test_a_file_that_a_command_serves_is_called_a_file(visit, tiny_spec, frame):
             expect(seen.page.locator("#state")).to_have_attribute("data-state", "file")
             assert "token" not in seen.page.url
             seen.page.reload()
+
+
+def test_a_drag_on_the_small_map_moves_a_drawing_that_is_larger_than_the_screen(visit, make_spec, make_block):
+    names = [f"l{i}" for i in range(120)]
+    blocks = [make_block(name, "linear", names[max(0, i - 1) : i]) for i, name in enumerate(names)]
+    with Bridge(make_spec("Tall", blocks)) as bridge:
+        seen = visit(bridge.local_url)
+        small = seen.page.locator("#minimap")
+        expect(small).to_be_visible()
+        frame = seen.page.locator(".minimap i")
+        before = frame.bounding_box()
+        box = small.bounding_box()
+        small.click(position={"x": box["width"] / 2, "y": box["height"] * 0.9})
+        moved = "(top) => document.querySelector('.minimap i').getBoundingClientRect().top > top + 20"
+        seen.page.wait_for_function(moved, arg=before["y"])
+        seen.page.get_by_role("button", name="Fit").click()
+        assert seen.problems == []
+
+
+def test_a_drawing_that_fits_has_no_small_map(visit, bridge):
+    seen = visit(bridge.local_url)
+    expect(seen.page.locator("#graph")).to_be_visible()
+    expect(seen.page.locator('[data-tree="t0"]')).to_be_visible()
+    expect(seen.page.locator("#minimap")).to_be_hidden()

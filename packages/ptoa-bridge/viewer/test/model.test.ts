@@ -40,7 +40,7 @@ describe("the outline", () => {
 
   it("marks the stream past a sublayer as residual, and neither input of a sum of two embeddings", () => {
     const residual = outline.edges.filter((edge) => edge.residual);
-    expect(residual).toContainEqual({ source: "e0", target: "r0", residual: true });
+    expect(residual).toContainEqual({ source: "e0", target: "r0", residual: true, aside: false });
     const sum = buildOutline(spec([block("t0", "tokens", []), block("e0", "embedding", ["t0"]), block("p0", "posenc", ["t0"]), block("r0", "add", ["e0", "p0"])]));
     expect(sum.edges.filter((edge) => edge.residual)).toEqual([]);
   });
@@ -74,6 +74,28 @@ describe("the view", () => {
     const open = openAround(outline, new Set(), "a7");
     expect(shownAs(outline, open, "a7")).toBe("a7");
     expect(shownAs(outline, new Set(), "a7")).toBe("g0");
+  });
+});
+
+describe("a tensor that many blocks read", () => {
+  const masked = (readers: number) => {
+    const layers = [...Array(readers).keys()].map((i) => block(`a${i}`, "attention", [i ? `a${i - 1}` : "t0", "i0"], { group: "g0" }));
+    return buildOutline(spec([block("g0", "group", [], { label: "layers (Layers)" }), block("t0", "tokens", []), block("i0", "input", [], { label: "mask" }), ...layers]));
+  };
+
+  it("is a badge on its readers, and the nearest input stays a wire", () => {
+    const { edges, badges } = visibleView(masked(7), new Set(["g0"]));
+    expect([...badges.keys()]).toEqual(["a0", "a1", "a2", "a3", "a4", "a5", "a6"].filter((id) => badges.has(id)));
+    expect(badges.get("a6")).toEqual(["i0"]);
+    expect(edges).toContainEqual({ source: "a5", target: "a6", residual: false });
+    expect(edges).not.toContainEqual(expect.objectContaining({ source: "i0", target: "a6" }));
+  });
+
+  it("is a wire for a handful of readers, and to the folded group that holds them all", () => {
+    expect(visibleView(masked(5), new Set(["g0"])).badges.size).toBe(0);
+    const folded = visibleView(masked(7), new Set());
+    expect(folded.badges.size).toBe(0);
+    expect(folded.edges).toContainEqual({ source: "i0", target: "g0", residual: false });
   });
 });
 

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { heatPixels, type Grid, type HeatScale } from "../model/heat";
 import { number } from "../run/numbers";
-import { cssColour, palette, pixel } from "../run/scales";
+import { cssColour, palette, pixel, type Scale } from "../run/scales";
 import { prepare } from "./Histogram";
 import { isDark, schemeChanges } from "./theme";
 
@@ -63,23 +63,28 @@ export function HeatMap({ grid, scale, width: room, label, onPoint }: HeatMapPro
 
 const clamp = (value: number, size: number): number => Math.max(0, Math.min(size - 1, value));
 
-/** What the colours of a heat map mean. */
-export function ColourBar({ scale }: { scale: HeatScale }) {
+/** The colours of a scale from its low end to its high one. */
+export function ColourBar({ kind, label }: { kind: Scale["kind"]; label: string }) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [width, height] = [96, 10];
   useLayoutEffect(() => {
+    const [width, height] = [96, 10];
     const context = prepare(canvas.current!, width, height);
-    const colours = palette(scale.kind, isDark());
+    const colours = palette(kind, isDark());
     for (let x = 0; x < width; x++) {
       context.fillStyle = cssColour(colours, x / (width - 1));
       context.fillRect(x, 0, 1, height);
     }
-  }, [scale.kind, schemeChanges.value]);
+  }, [kind, schemeChanges.value]);
+  return <canvas ref={canvas} role="img" aria-label={label} />;
+}
+
+/** What the colours of a heat map mean. */
+export function HeatLegend({ scale: { kind, low, high } }: { scale: HeatScale }) {
   return (
     <span class="legend">
-      <span>{number(scale.low)}</span>
-      <canvas ref={canvas} role="img" aria-label={`Colours from ${number(scale.low)} to ${number(scale.high)}`} />
-      <span>{number(scale.high)}</span>
+      <span>{number(low)}</span>
+      <ColourBar kind={kind} label={`Colours from ${number(low)} to ${number(high)}`} />
+      <span>{number(high)}</span>
     </span>
   );
 }

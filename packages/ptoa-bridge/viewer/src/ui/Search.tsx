@@ -40,7 +40,7 @@ export function Search({ app, onJump }: { app: App; onJump: () => void }) {
       <button type="button" id="find" title="Find a block (/)" onClick={open}>Find</button>
       <dialog ref={dialog} class="search" id="search" aria-label="Find a block" onClick={(event) => event.target === dialog.current && dialog.current!.close()}>
         <input
-          type="search" id="query" placeholder="Name, kind or path of a block" autoFocus autocomplete="off" spellcheck={false} value={query.value}
+          type="search" id="query" placeholder="Name, kind or path of a block" autocomplete="off" spellcheck={false} value={query.value}
           role="combobox" list={undefined} aria-label="Name, kind or path of a block" aria-expanded={last >= 0} aria-controls="results" aria-autocomplete="list"
           aria-activedescendant={last >= 0 ? `result-${active.value}` : undefined}
           onInput={(event) => {

@@ -7,7 +7,7 @@ import { decodeFloats, type SentTensor } from "../formats/tensor";
 import { entropyOf, heatScale, placeIn, sliceCount, sliceOf, type Grid, type HeatScale } from "../model/heat";
 import { plain } from "../model/text";
 import { count, number } from "../run/numbers";
-import { ColourBar, HeatMap, useCell, valueOf, type Cell } from "./HeatMap";
+import { HeatLegend, HeatMap, useCell, valueOf, type Cell } from "./HeatMap";
 import { useSize } from "./hooks";
 
 const ownTensors = (trace: TraceFrame | null, id: string): SentTensor[] => trace?.tensors.filter((tensor) => tensor.key.startsWith(`${id}:`)) ?? [];
@@ -53,7 +53,7 @@ function TensorMap({ tensor, name }: { tensor: SentTensor; name: string }) {
           {slices > 1 && <SliceChoice shape={shape} slices={slices} at={at} choose={(index) => (slice.value = index)} />}
           <HeatMap grid={grid} scale={scale} width={width.value} label={`${name}, ${count(grid.rows)} rows and ${count(grid.columns)} columns from ${number(scale.low)} to ${number(scale.high)}; arrow keys read its values`} onPoint={(pointed) => (cell.value = pointed)} />
           <p class="tensor-reading">
-            <ColourBar scale={scale} />
+            <HeatLegend scale={scale} />
             <output>{cell.value && `[${placeIn(shape, at, cell.value.row, cell.value.column).join(", ")}] ${valueOf(grid.values[cell.value.row * grid.columns + cell.value.column] ?? NaN)}`}</output>
           </p>
         </>
@@ -113,7 +113,7 @@ export function Heads({ app, id, health }: { app: App; id: string; health: Block
       </div>
       {heads.length > MOST_HEADS && <p class="quiet">and {count(heads.length - MOST_HEADS)} more heads</p>}
       <p class="tensor-reading">
-        <ColourBar scale={scale} />
+        <HeatLegend scale={scale} />
         <output>
           {cell.value && pointed
             ? `head ${pointed.head}, ${cell.value.row} reads ${cell.value.column}: ${valueOf(pointed.grid.values[cell.value.row * pointed.grid.columns + cell.value.column] ?? NaN)}`
