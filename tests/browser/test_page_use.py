@@ -100,3 +100,88 @@ def test_a_narrow_page_shows_one_part_at_a_time(visit, bridge, frame):
     seen.page.get_by_role("button", name="Graph", exact=True).click()
     expect(seen.page.locator("#graph")).to_be_visible()
     expect(seen.page.locator("#chart-loss")).to_be_hidden()
+
+
+def test_a_slash_finds_a_block_and_opens_the_way_to_it(visit, layered):
+    with Bridge(layered) as bridge:
+        seen = visit(bridge.local_url)
+        expect(seen.page.get_by_role("treeitem", name="Block × 12")).to_be_visible()
+        seen.page.keyboard.press("/")
+        query = seen.page.locator("#query")
+        expect(query).to_be_focused()
+        query.fill("h. attention")
+        expect(seen.page.locator("#results [role=option]")).to_have_count(12)
+        seen.page.keyboard.press("ArrowDown")
+        seen.page.keyboard.press("ArrowDown")
+        expect(seen.page.locator('[data-result="a2"]')).to_have_attribute("aria-selected", "true")
+        seen.page.keyboard.press("Enter")
+        expect(seen.page.locator("#search")).to_be_hidden()
+        expect(seen.page.locator('[data-tree="a2"]')).to_have_attribute("aria-selected", "true")
+        assert seen.problems == []
+
+
+def test_escape_closes_the_search_and_leaves_everything_as_it_was(visit, layered):
+    with Bridge(layered) as bridge:
+        seen = visit(bridge.local_url)
+        seen.page.locator("#find").click()
+        seen.page.locator("#query").fill("attn")
+        seen.page.keyboard.press("Escape")
+        expect(seen.page.locator("#search")).to_be_hidden()
+        expect(seen.page.locator("#details h2")).to_have_text("Model")
+
+
+def test_a_slash_in_a_text_is_a_slash(visit, bridge, frame):
+    bridge.push_health(frame(0))
+    seen = visit(bridge.local_url)
+    seen.page.locator("#filter").press("/")
+    expect(seen.page.locator("#filter")).to_have_value("/")
+    expect(seen.page.locator("#search")).to_be_hidden()
+
+
+def test_nothing_of_the_step_bar_is_cut_off_on_a_narrow_page(visit, bridge, frame):
+    for step in range(20):
+        bridge.push_health(frame(step, t=3_600_000.0 * step))
+    seen = visit(bridge.local_url, width=390, height=844)
+    expect(seen.page.locator("#chosen")).to_contain_text("step 19")
+    bar = seen.page.locator(".stepbar").bounding_box()
+    for part in ("#follow", "#pause", "#slider", "#chosen", "#smooth"):
+        box = seen.page.locator(part).bounding_box()
+        assert bar["x"] <= box["x"]
+        assert box["x"] + box["width"] <= bar["x"] + bar["width"]
+
+
+def test_a_file_that_a_command_serves_is_called_a_file(visit, tiny_spec, frame):
+    from papertoanything.server import FileServer
+
+    with FileServer(tiny_spec, "local", file="my run.pta") as server:
+        server.push_health(frame(0))
+        seen = visit(server.local_url)
+        for _ in range(2):
+            expect(seen.page.locator("#state")).to_have_text("File my run.pta, opened from the command line.")
+            expect(seen.page.locator("#state")).to_have_attribute("data-state", "file")
+            assert "token" not in seen.page.url
+            seen.page.reload()
+
+
+def test_a_drag_on_the_small_map_moves_a_drawing_that_is_larger_than_the_screen(visit, make_spec, make_block):
+    names = [f"l{i}" for i in range(120)]
+    blocks = [make_block(name, "linear", names[max(0, i - 1) : i]) for i, name in enumerate(names)]
+    with Bridge(make_spec("Tall", blocks)) as bridge:
+        seen = visit(bridge.local_url)
+        small = seen.page.locator("#minimap")
+        expect(small).to_be_visible()
+        frame = seen.page.locator(".minimap i")
+        before = frame.bounding_box()
+        box = small.bounding_box()
+        small.click(position={"x": box["width"] / 2, "y": box["height"] * 0.9})
+        moved = "(top) => document.querySelector('.minimap i').getBoundingClientRect().top > top + 20"
+        seen.page.wait_for_function(moved, arg=before["y"])
+        seen.page.get_by_role("button", name="Fit").click()
+        assert seen.problems == []
+
+
+def test_a_drawing_that_fits_has_no_small_map(visit, bridge):
+    seen = visit(bridge.local_url)
+    expect(seen.page.locator("#graph")).to_be_visible()
+    expect(seen.page.locator('[data-tree="t0"]')).to_be_visible()
+    expect(seen.page.locator("#minimap")).to_be_hidden()

@@ -157,6 +157,26 @@ def test_frames_carry_the_loss_of_their_step(kind):
     assert [frame.loss for frame in frames] == pytest.approx(module.losses)
 
 
+class ForwardModule(Module):
+    """The same, by the module's own forward."""
+
+    def forward(self, x):
+        return self.net(x)
+
+    def loss(self, batch):
+        x, y = batch
+        return ((self(x) - y) ** 2).mean()
+
+
+@pytest.mark.parametrize("kind", [Module, ManualModule, ForwardModule])
+def test_every_frame_has_every_block_also_where_only_parts_of_the_module_are_called(kind):
+    fit(kind(), PTACallback(every=1, open=False, run_file="run.pta"))
+    for frame in frames_of():
+        rows = [row for row in frame.blocks if row.id[0] in "lf"]
+        assert len(rows) == 3
+        assert all(row.act is not None and row.grad is not None for row in rows), frame.step
+
+
 def test_accumulated_batches_count_once_and_the_loss_is_whole():
     module = Module()
     trainer, counted = fit(

@@ -190,6 +190,42 @@ def test_a_stack_of_layers_is_no_feed_forward():
     assert kinds == ["input", "linear", "activation", "linear", "activation", "linear"]
 
 
+def _three(layer, x):
+    return layer(x).chunk(3, -1)
+
+
+def _keys_are_queries(layer, x):
+    both = layer(x)[..., :8]
+    return both, both, x
+
+
+def _folded(layer, x):
+    return [part.unflatten(-1, (2, 4)).transpose(1, 2).flatten(0, 1) for part in layer(x).chunk(3, -1)]
+
+
+@pytest.mark.parametrize("kernel", [sdpa_full, written_full])
+@pytest.mark.parametrize(
+    ("split", "made", "heads"),
+    [(_three, 24, 1), (_keys_are_queries, 8, 1), (_folded, 24, 2)],
+    ids=["one-projection-of-three-parts", "keys-are-queries", "heads-in-the-batch"],
+)
+def test_heads_are_counted_where_no_axis_is_theirs(split, made, heads, kernel):
+    """Queries, keys and values of three axes, from one projection."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.make, self.mix = nn.Linear(8, made), nn.Linear(8, 8)
+
+        def forward(self, x):
+            found = kernel(*split(self.make, x))
+            return self.mix(found.unflatten(0, (2, -1)).transpose(1, 2).flatten(2))
+
+    attention = next(b for b in from_module(Net(), torch.randn(2, 5, 8)).blocks if b.kind == "attention")
+    assert attention.params.heads == heads
+    assert "kvHeads" not in attention.params.extra
+
+
 def test_a_softmax_gate_is_no_attention():
     """A mixture weighted by a softmax has no product of two streams above it."""
 

@@ -61,6 +61,12 @@ def _drop_attribute(net):
     del net.note
 
 
+def _take_out_and_back(net):
+    note = net.note
+    del net.note
+    net.note = note
+
+
 def _nested(net):
     net.table["deep"][0].add(5)
 
@@ -88,6 +94,18 @@ def _write_parameter(net):
 
 def _write_through_data(net):
     net.lin.weight.data.zero_()
+
+
+def _give_other_data(net):
+    net.lin.weight.data = torch.zeros(2, 2)
+
+
+def _change_the_type(net):
+    net.double()
+
+
+def _transpose_data(net):
+    net.lin.weight.data = net.lin.weight.data.t()
 
 
 def _write_view(net):
@@ -153,11 +171,13 @@ def _look(net):
     return {
         "tensors": {k: v.clone() for k, v in net.state_dict().items()},
         "identity": [id(p) for p in net.parameters()],
+        "storages": [t.data_ptr() for t in (*net.parameters(), *net.buffers())],
+        "layouts": [(t.dtype, t.stride()) for t in (*net.parameters(), *net.buffers())],
         "versions": [t._version for t in (*net.parameters(), *net.buffers())],
         "flags": [p.requires_grad for p in net.parameters()],
         "grads": [p.grad is None for p in net.parameters()],
         "hooks": [list(m._forward_hooks) for m in net.modules()],
-        "names": sorted(vars(net)),
+        "names": list(vars(net)),
         "plain": (list(net.history), net.note, list(net.queue), repr(net.table), net.state.count),
         "modules": [name for name, _ in net.named_modules()],
         "random": (torch.get_rng_state(), random.getstate()),
@@ -177,8 +197,10 @@ def _same(a, b):
 
 
 _CHANGES = [
-    _append, _new_attribute, _drop_attribute, _nested, _plain_object, _queue, _hook, _swap_parameter,
-    _write_parameter, _write_through_data, _write_view, _write_out, _batch_stats, _buffer_in_place,
+    _append, _new_attribute, _drop_attribute, _take_out_and_back, _nested, _plain_object,
+    _queue, _hook, _swap_parameter,
+    _write_parameter, _write_through_data, _give_other_data, _change_the_type, _transpose_data,
+    _write_view, _write_out, _batch_stats, _buffer_in_place,
     _big_buffer, _max_norm, _requires_grad, _grad, _random, _modules,
 ]  # fmt: skip
 

@@ -19,6 +19,7 @@ from torch.nn.utils import prune
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+from ptoa_core.validate import validate
 from ptoa_torch import ForwardError, Inputs, analyze, from_module
 
 pytestmark = [
@@ -395,6 +396,121 @@ def switches_itself_to_training():
     return model(forward, a=nn.Linear(8, 8), n=nn.BatchNorm1d(8)), (_x(),)
 
 
+def _gate(x, gate):
+    return torch.relu(x) * gate
+
+
+@case("i0 x <", "l0 a < i0", "f0 relu < l0", "g0 mul < f0 i0", "l1 b < g0")
+def calls_a_scripted_function():
+    gate = torch.jit.script(_gate)
+    return model(lambda self, x: self.b(gate(self.a(x), x)), a=nn.Linear(8, 8), b=nn.Linear(8, 4)), (_x(),)
+
+
+def test_scripted_functions_are_as_before_when_every_pass_has_ended():
+    """Passes in several threads overlap, and one is interrupted; no later call is looked at."""
+    before, gate = torch.jit.ScriptFunction.__call__, torch.jit.script(_gate)
+    inside, end = threading.Barrier(3), threading.Barrier(3)
+
+    def forward(self, x):
+        inside.wait(30)
+        end.wait(30)
+        return gate(self.a(x), x)
+
+    rows = []
+
+    def read():
+        rows.append(picture(from_module(model(forward, a=nn.Linear(8, 8)), _x(), strategy="hooks")))
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    inside.wait(30)
+    assert torch.equal(gate(_x(), _x()), torch.relu(_x()) * _x())
+    end.wait(30)
+    for thread in threads:
+        thread.join(30)
+
+    def interrupted(self, x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        from_module(model(interrupted), _x())
+    assert rows == [["i0 x <", "l0 a < i0", "f0 relu < l0", "g0 mul < f0 i0"]] * 2
+    assert torch.jit.ScriptFunction.__call__ is before
+
+
+# ── models that give or get little ──────────────────────────────────────────
+
+
+@case("i0 x <")
+def runs_nothing_and_returns_nothing():
+    return model(lambda self, x: None, a=nn.Linear(8, 8)), (_x(),)
+
+
+@case("g0 Made <")
+def takes_nothing_and_returns_nothing():
+    return model(lambda self: None), ()
+
+
+@case("i0 x.0 <", "i1 x.1 <", "g0 stack < i0 i1", "l0 a < g0")
+def draws_from_a_generator_that_computes():
+    net = model(lambda self, x: self.a(torch.stack(list(x))), a=nn.Linear(8, 8))
+    return net, (((_x() * scale) for scale in (1, 2)),)
+
+
+# ── layers whose own forward does otherwise ──────────────────────────────────
+
+
+def _then(layer, forward, tail=8):
+    """A layer whose forward is overridden in the instance, and a linear after it."""
+    own = layer.forward
+    layer.forward = lambda x: forward(own, x)
+    return nn.Sequential(layer, nn.Linear(tail, 4)), (_x(),)
+
+
+@case("i0 input <", "l0 0 < i0", "f0 relu < l0", "l1 1 < f0")
+def a_linear_subclass_that_activates():
+    class Mine(nn.Linear):
+        def forward(self, x):
+            return F.relu(super().forward(x))
+
+    return nn.Sequential(Mine(8, 8), nn.Linear(8, 4)), (_x(),)
+
+
+@case("i0 input <", "n0 layer_norm < i0", "f0 gelu < n0", "l0 1 < f0")
+def a_norm_that_activates():
+    return _then(nn.LayerNorm(8), lambda own, x: F.gelu(own(x)))
+
+
+@case("i0 input <", "g1 Conv1d < i0", "f0 relu < g1", "l0 1 < f0")
+def a_convolution_that_activates():
+    return _then(nn.Conv1d(2, 2, 3), lambda own, x: F.relu(own(x)), tail=6)
+
+
+@case("i0 input <", "l0 1 < i0")
+def a_linear_that_never_multiplies():
+    return _then(nn.Linear(8, 8), lambda _own, x: torch.sin(x))
+
+
+@case("i0 input <", "l0 0 < i0", "l1 0 < l0", "l2 1 < l1")
+def a_linear_that_multiplies_twice():
+    return _then(nn.Linear(8, 8), lambda own, x: own(own(x)))
+
+
+@case("i0 input <", "l0 0 < i0", "l1 1 < l0")
+def a_linear_that_only_rounds_its_weight():
+    class Rounded(nn.Linear):
+        def forward(self, x):
+            return F.linear(x.clamp(-1, 1), (self.weight * 8).round() / 8, self.bias)
+
+    return nn.Sequential(Rounded(8, 8), nn.Linear(8, 4)), (_x(),)
+
+
+@case("t0 input <", "e0 Embedding < t0")
+def an_embedding_alone_that_limits_its_rows():
+    return nn.Embedding(5, 8, max_norm=0.1), (torch.arange(4)[None],)
+
+
 def _look(net):
     """Everything that reading a model must leave as it was."""
     tensors = [t for t in (*net.parameters(), *net.buffers()) if not nn.parameter.is_lazy(t)]
@@ -416,6 +532,7 @@ def test_an_odd_model_is_drawn_right_and_left_as_it_was(name):
     found = analyze(net, Inputs(args))
     after = _look(net)
     assert picture(found.spec) == list(rows)
+    assert [problem for problem in validate(found.spec) if problem.severity == "error"] == []
     assert found.strategy in ("fx", "hooks")
     assert bool(found.warnings) is warned
     assert all(torch.equal(a, b) for a, b in zip(before["values"], after["values"], strict=True))

@@ -7,13 +7,14 @@ that already runs is added here, where both are at hand.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from ptoa_bridge import Bridge
 
 if TYPE_CHECKING:
     from ptoa_torch import TraceWatch, Watch
 
-__all__ = ["LocalServer"]
+__all__ = ["FileServer", "LocalServer"]
 
 
 class LocalServer(Bridge):
@@ -62,3 +63,27 @@ class LocalServer(Bridge):
         if self.spec is None:
             self.set_spec(from_module(model, example_input))
         return watch_trace(model, example_input, self.push, every=every, spec=self.spec)
+
+
+class FileServer(LocalServer):
+    """A bridge that shows a file, from which nothing more will come.
+
+    Args:
+        spec: The architecture in the file.
+        lab_url: The Lab to open, as for `LocalServer`.
+        file: The file's name, for the page to show; never its path.
+        options: What else `LocalServer` takes.
+
+    Example:
+        >>> FileServer(file="my run.pta", token="t").local_url
+        'http://127.0.0.1:0/#token=t&file=my%20run.pta'
+    """
+
+    def __init__(self, spec: Any = None, lab_url: str | None = None, *, file: str, **options: Any) -> None:
+        super().__init__(spec, lab_url, **options)
+        self._file = file
+
+    @property
+    def local_url(self) -> str:
+        """The local page's address; token and name are in the fragment, which no browser sends."""
+        return f"{super().local_url}&file={quote(self._file, safe='')}"

@@ -1,5 +1,5 @@
 /** What the page knows, as signals, and the few ways in which it changes. */
-import { computed, signal } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
 import { FormatError, messageOf } from "./formats/errors";
 import { readFrame, readParts, type FilePart } from "./formats/files";
 import type { HealthFrame, TraceFrame } from "./formats/frames";
@@ -15,7 +15,8 @@ import { Training, type FrameFinder } from "./training";
 
 /** Where what is shown comes from, and how that stands. */
 export type Source =
-  | { kind: "bridge"; state: BridgeState }
+  /** `file` is what the bridge serves where it serves a file and no training. */
+  | { kind: "bridge"; state: BridgeState; file?: string }
   | { kind: "file" | "link" | "report"; name: string; state: "reading" | "done" | "failed"; problem?: string };
 
 export interface Model {
@@ -42,6 +43,7 @@ export class App {
   private readonly finder = signal<FrameFinder | null>(null);
   readonly training = new Training(this.store, this.tick, this.finder, () => this.client !== null);
   private client: BridgeClient | null = null;
+  private file: string | null = null;
   /** Counts what was opened, so that a file still being read stops when another takes its place. */
   private opened = 0;
   private trailing = 0;
@@ -49,8 +51,9 @@ export class App {
   private readonly painter = new Painter(() => this.paint());
 
   /** Follows the bridge that served this page; without a token there is nothing to ask. */
-  connect(base: string, token: string | null): void {
+  connect(base: string, token: string | null, file: string | null = null): void {
     this.reset(LIVE_CAPACITY);
+    this.file = file;
     if (token === null) return this.setBridge("no-token");
     this.client = new BridgeClient(base, token, {
       state: (state) => this.setBridge(state),
@@ -106,11 +109,13 @@ export class App {
   }
 
   select(id: string | null): void {
-    this.selected.value = id;
     const model = this.model.value;
-    if (id === null || !model) return;
-    const wider = openAround(model.outline, this.open.value, id);
-    if (wider.size !== this.open.value.size) this.open.value = wider;
+    batch(() => {
+      this.selected.value = id;
+      if (id === null || !model) return;
+      const wider = openAround(model.outline, this.open.value, id);
+      if (wider.size !== this.open.value.size) this.open.value = wider;
+    });
   }
 
   setOpen(id: string, open: boolean): void {
@@ -150,7 +155,7 @@ export class App {
   }
 
   private setBridge(state: BridgeState): void {
-    this.source.value = { kind: "bridge", state };
+    this.source.value = { kind: "bridge", state, ...(this.file !== null && { file: plain(this.file, 80) }) };
   }
 
   private takeModel(spec: Spec, isNew: boolean): void {

@@ -14,7 +14,7 @@ function begin(): void {
   if (data !== null) return void app.showFile(unpack(data), "what was saved in this page", "report");
   const address = readAddress(location.href);
   if (address.link !== null && address.token === null) return void app.showLink(address.link);
-  app.connect(new URL(".", location.href).href, takeToken(address, sessionStorage, history));
+  app.connect(new URL(".", location.href).href, takeToken(address, sessionStorage, history), address.file);
 }
 
 render(<Page app={app} />, document.getElementById("app")!);

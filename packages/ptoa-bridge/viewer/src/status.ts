@@ -26,10 +26,13 @@ const BRIDGE: Record<string, Status> = {
   live: { tone: "good", state: "live", text: "Live from your Python process." },
 };
 
+/** A file that a command of ours serves: nothing more comes. */
+const opened = (name: string): Status => ({ tone: "calm", state: "file", text: `File ${name}, opened from the command line.` });
+
 const NAMES = { file: "File", link: "Architecture from", report: "Report:" } as const;
 
 export function statusOf(source: Source, facts: Facts): Status {
-  if (source.kind === "bridge") return BRIDGE[source.state === "live" ? liveState(facts) : source.state]!;
+  if (source.kind === "bridge") return source.file && source.state === "live" ? opened(source.file) : BRIDGE[source.state === "live" ? liveState(facts) : source.state]!;
   const { state, name, problem } = source;
   if (state === "failed") return { tone: "bad", state, text: problem ?? "It could not be read." };
   if (state === "reading") return { tone: "calm", state, text: `Reading ${name}…` };

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { buildOutline } from "../src/model/outline";
-import { fit, plain } from "../src/model/text";
-import { firstOpen, openAround, shownAs, visibleView } from "../src/model/view";
+import { search } from "../src/model/search";
+import { fit, fitEnd, plain } from "../src/model/text";
+import { firstOpen, neighbours, openAround, shownAs, visibleView } from "../src/model/view";
 import { block, gpt, spec } from "./models";
 
 describe("the outline", () => {
@@ -39,7 +40,7 @@ describe("the outline", () => {
 
   it("marks the stream past a sublayer as residual, and neither input of a sum of two embeddings", () => {
     const residual = outline.edges.filter((edge) => edge.residual);
-    expect(residual).toContainEqual({ source: "e0", target: "r0", residual: true });
+    expect(residual).toContainEqual({ source: "e0", target: "r0", residual: true, aside: false });
     const sum = buildOutline(spec([block("t0", "tokens", []), block("e0", "embedding", ["t0"]), block("p0", "posenc", ["t0"]), block("r0", "add", ["e0", "p0"])]));
     expect(sum.edges.filter((edge) => edge.residual)).toEqual([]);
   });
@@ -76,6 +77,69 @@ describe("the view", () => {
   });
 });
 
+describe("a tensor that many blocks read", () => {
+  const masked = (readers: number) => {
+    const layers = [...Array(readers).keys()].map((i) => block(`a${i}`, "attention", [i ? `a${i - 1}` : "t0", "i0"], { group: "g0" }));
+    return buildOutline(spec([block("g0", "group", [], { label: "layers (Layers)" }), block("t0", "tokens", []), block("i0", "input", [], { label: "mask" }), ...layers]));
+  };
+
+  it("is a badge on its readers, and the nearest input stays a wire", () => {
+    const { edges, badges } = visibleView(masked(7), new Set(["g0"]));
+    expect([...badges.keys()]).toEqual(["a0", "a1", "a2", "a3", "a4", "a5", "a6"].filter((id) => badges.has(id)));
+    expect(badges.get("a6")).toEqual(["i0"]);
+    expect(edges).toContainEqual({ source: "a5", target: "a6", residual: false });
+    expect(edges).not.toContainEqual(expect.objectContaining({ source: "i0", target: "a6" }));
+  });
+
+  it("is a wire for a handful of readers, and to the folded group that holds them all", () => {
+    expect(visibleView(masked(5), new Set(["g0"])).badges.size).toBe(0);
+    const folded = visibleView(masked(7), new Set());
+    expect(folded.badges.size).toBe(0);
+    expect(folded.edges).toContainEqual({ source: "i0", target: "g0", residual: false });
+  });
+});
+
+describe("the neighbours", () => {
+  const outline = buildOutline(gpt(12));
+
+  it("of a block are what it reads and what reads it", () => {
+    expect(neighbours(outline, "r0")).toEqual({ inputs: ["e0", "l1"], outputs: ["n1", "r1"] });
+  });
+
+  it("of a group are those outside it, each once", () => {
+    expect(neighbours(outline, "g5")).toEqual({ inputs: ["r1"], outputs: ["n4", "r4"] });
+  });
+});
+
+describe("search", () => {
+  const outline = buildOutline(gpt(12));
+  const ids = (query: string, limit = 100): string[] => search(outline, query, limit).items.map(({ id }) => id);
+
+  it.each([
+    ["a name", "attn", "g3"],
+    ["a kind", "unembed", "u0"],
+    ["a path in any case", "transformer.H.7.mlp", "g25"],
+    ["an id", "x0", "x0"],
+  ])("finds a block by %s", (_name, query, id) => {
+    expect(ids(query)[0]).toBe(id);
+  });
+
+  it("wants every word", () => {
+    expect(ids("h.3 attn")).toEqual(["g12"]);
+    expect(ids("h.3 nowhere")).toEqual([]);
+  });
+
+  it("finds nothing for nothing, and tells how many there are beyond the limit", () => {
+    expect(ids("  ")).toEqual([]);
+    expect(search(outline, "linear", 5)).toMatchObject({ total: 48, items: { length: 5 } });
+  });
+
+  it("puts a name that is just so before one that only has it inside", () => {
+    const two = buildOutline(spec([block("l0", "linear", [], { label: "embed" }), block("l1", "linear", ["l0"], { label: "bed" })]));
+    expect(search(two, "bed", 5).items.map(({ id }) => id)).toEqual(["l1", "l0"]);
+  });
+});
+
 describe("a stranger's text", () => {
   it.each([
     ["a bidirectional override", "\u202egnp.exe", "\\u202egnp.exe"],
@@ -95,5 +159,6 @@ describe("a stranger's text", () => {
   it("is cut to a width, keeping as much as fits", () => {
     expect(fit("abcdef", 4, (text) => text.length)).toBe("abc…");
     expect(fit("abcd", 4, (text) => text.length)).toBe("abcd");
+    expect(fitEnd("abcdef", 4, (text) => text.length)).toBe("…def");
   });
 });

@@ -5,11 +5,12 @@ import { statusOf } from "../src/status";
 
 describe("the address", () => {
   it.each([
-    ["a token in the fragment", "http://127.0.0.1:5000/#token=ab-c_1", { token: "ab-c_1", link: null, clean: "http://127.0.0.1:5000/" }],
-    ["a token in the query", "http://127.0.0.1:5000/?token=abc&x=1", { token: "abc", link: null, clean: "http://127.0.0.1:5000/?x=1" }],
-    ["an architecture", "http://127.0.0.1:5000/#s=AbC-_&x=1", { token: null, link: "#s=AbC-_&x=1", clean: "http://127.0.0.1:5000/#s=AbC-_&x=1" }],
-    ["nothing", "http://localhost:5000/", { token: null, link: null, clean: "http://localhost:5000/" }],
-    ["an empty token", "http://localhost:5000/#token=", { token: null, link: null, clean: "http://localhost:5000/" }],
+    ["a token in the fragment", "http://127.0.0.1:5000/#token=ab-c_1", { token: "ab-c_1", link: null, file: null, clean: "http://127.0.0.1:5000/" }],
+    ["a token in the query", "http://127.0.0.1:5000/?token=abc&x=1", { token: "abc", link: null, file: null, clean: "http://127.0.0.1:5000/?x=1" }],
+    ["a file's name", "http://127.0.0.1:5000/#token=abc&file=my%20run.pta", { token: "abc", link: null, file: "my run.pta", clean: "http://127.0.0.1:5000/#file=my+run.pta" }],
+    ["an architecture", "http://127.0.0.1:5000/#s=AbC-_&x=1", { token: null, link: "#s=AbC-_&x=1", file: null, clean: "http://127.0.0.1:5000/#s=AbC-_&x=1" }],
+    ["nothing", "http://localhost:5000/", { token: null, link: null, file: null, clean: "http://localhost:5000/" }],
+    ["an empty token", "http://localhost:5000/#token=", { token: null, link: null, file: null, clean: "http://localhost:5000/" }],
   ])("with %s", (_name, href, address) => {
     expect(readAddress(href)).toEqual(address);
   });
@@ -21,6 +22,14 @@ describe("the address", () => {
     expect(takeToken(readAddress("http://127.0.0.1:1/#token=abc"), storage, history)).toBe("abc");
     expect(history.replaceState).toHaveBeenCalledExactlyOnceWith(null, "", "http://127.0.0.1:1/");
     expect(takeToken(readAddress("http://127.0.0.1:1/"), storage, history)).toBe("abc");
+  });
+});
+
+describe("the state", () => {
+  it("says that a file is a file, and calls nothing live that is none", () => {
+    const facts = { hasModel: true, frames: 5 };
+    expect(statusOf({ kind: "bridge", state: "live", file: "a.pta" }, facts)).toMatchObject({ state: "file", tone: "calm", text: expect.stringContaining("File a.pta") });
+    expect(statusOf({ kind: "bridge", state: "live" }, facts)).toMatchObject({ state: "live", tone: "good" });
   });
 });
 

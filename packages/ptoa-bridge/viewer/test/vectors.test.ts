@@ -4,7 +4,7 @@ import { FormatError } from "../src/formats/errors";
 import { readParts, type FilePart } from "../src/formats/files";
 import { checkHealthFrame, checkTraceFrame } from "../src/formats/frames";
 import { parseJson, type Json, type JsonObject } from "../src/formats/json";
-import { decodeLink, decodeUtf8 } from "../src/formats/link";
+import { decodeLink, decodeUtf8, encodeLink } from "../src/formats/link";
 import { checkSpec } from "../src/formats/spec";
 import { decodeTensor } from "../src/formats/tensor";
 import { FILE_CAPACITY, RunStore } from "../src/run/store";
@@ -94,3 +94,14 @@ function comparable(folder: string, result: JsonObject): JsonObject {
   const trace = result.trace as JsonObject;
   return { ...result, trace: { ...trace, tensors: (trace.tensors as Json[]).length } };
 }
+
+describe.runIf(Object.keys(FILES).length)("the link that this page makes", () => {
+  const valid = casesIn("link").filter(([, test]) => test.expect === "ok");
+
+  it.each(valid)("brings back the model of %s", async (_name, { input }) => {
+    const spec = await decodeLink(input.text as string);
+    const link = await encodeLink(spec);
+    expect(link).toMatch(/^https:\/\/lab\.papertoanything\.com\/#s=[\w-]+$/);
+    expect(JSON.stringify(await decodeLink(link))).toBe(JSON.stringify(spec));
+  });
+});

@@ -194,6 +194,14 @@ class _Drawer:
             return False
         return self._starts.get(next(iter(unit.parameters), 0)) is unit
 
+    def bare(self) -> list[Unit]:
+        """What is drawn of a model in which nothing ran: its inputs, else the model itself."""
+        if self.graph.inputs:
+            return [self._input(value) for value in self.graph.inputs]
+        name = type(self.graph.model).__name__
+        self.units.append(Unit("group", 0, name, BlockParams(extra={"type": name}), self.graph.root))
+        return self.units
+
     # ── the walk ──────────────────────────────────────────────────────────────
 
     def walk(self) -> None:
@@ -581,7 +589,7 @@ def _function_label(node: Node) -> str:
     """What a function is called on its block: the parameter's home, else its own name."""
     weight = weight_read(node)
     if node.kind in ("linear", "embedding") and weight is not None and weight.name:
-        return weight.name.removesuffix(".weight")
+        return weight.name.removesuffix("weight").rstrip(".") or node.name
     return node.name
 
 
@@ -804,7 +812,9 @@ def draw(graph: Graph, name: str, source: str) -> Drawing:
     drawer.name_tables()
     outputs = [unit for value in graph.outputs if (unit := drawer.carrier(value)) is not None]
     outputs = list(dict.fromkeys(outputs))
-    if not outputs and drawer.units:
+    if not drawer.units:
+        outputs = drawer.bare()
+    elif not outputs:
         outputs = [max(drawer.units, key=lambda unit: unit.order)]
     present = {id(unit) for unit in drawer.units}
     drawer.units.extend(unit for unit in outputs if id(unit) not in present)

@@ -22,6 +22,7 @@ from .functions import HANDED_OUT, QUIET, function_name
 from .graph import Graph, GraphBuilder, describe_tensor, flatten
 from .matchers import leaf_role
 from .modes import StateGuard, evaluating, untouched
+from .roles import own_role
 
 if TYPE_CHECKING:
     from .inputs import Inputs
@@ -52,13 +53,14 @@ def _resolved(item: Any) -> Any:
 class _Tracer(fx.Tracer):
     """Drives a `GraphBuilder` while torch.fx traces."""
 
-    def __init__(self, builder: GraphBuilder, model: nn.Module, given: set[str]) -> None:
+    def __init__(self, builder: GraphBuilder, model: nn.Module, given: set[str], *, ran: bool) -> None:
         super().__init__()
         self._builder = builder
         self._paths: dict[int, str] = {id(module): path for path, module in model.named_modules()}
         self._tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         # Asked before tracing: while torch.fx traces, a module's own parameters read as proxies.
         self._leaves = {id(module): leaf_role(module) is not None for module in model.modules()}
+        self._opened = {id(module) for module in model.modules() if ran and _has_own_forward(module)}
         self._given = given
         self.refused: Exception | None = None
 
@@ -71,7 +73,9 @@ class _Tracer(fx.Tracer):
             raise
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Modules that one row of the table knows stay whole, subclasses of layers too."""
+        """Modules that one row of the table knows stay whole, subclasses too where no pass shows more."""
+        if id(m) in self._opened:
+            return False
         return self._leaves[id(m)] or (
             super().is_leaf_module(m, module_qualified_name) and not list(m.children())
         )
@@ -137,6 +141,12 @@ class _Constants(TorchFunctionMode):
         return result
 
 
+def _has_own_forward(module: nn.Module) -> bool:
+    """Whether a module's forward is the user's: what it does beside the layer is seen by looking inside."""
+    home = getattr(module.forward, "__module__", None) or "torch."
+    return not home.startswith("torch.") and own_role(module) is None
+
+
 _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
@@ -187,7 +197,7 @@ def trace(model: nn.Module, inputs: Inputs | None = None, *, parts: Census | Non
         _compat.faking([tensor for _, tensor in (*parts.parameters, *parts.buffers)]),
     ):
         fixed, given = _defaults(model, inputs)
-        tracer = _Tracer(builder, model, given)
+        tracer = _Tracer(builder, model, given, ran=inputs is not None)
         with _Constants(builder, guard):
             traced = tracer.trace(model, concrete_args=fixed or None)
         if tracer.refused is not None:

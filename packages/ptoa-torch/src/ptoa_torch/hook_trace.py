@@ -14,6 +14,7 @@ import contextlib
 import inspect
 import itertools
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -305,6 +306,47 @@ class _ScriptRecorder(TorchDispatchMode):
         return watched
 
 
+_scripted: Any = torch.jit.ScriptFunction  # torch's own annotation takes no assignment to a method
+_scripted_call = _scripted.__call__
+_recording: dict[int, _Recorder] = {}
+_recording_lock = threading.Lock()
+
+
+def _call_scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """A scripted function's call, recorded where a pass runs in this thread."""
+    recorder = _recording.get(threading.get_ident())
+    call = _scripted_call
+    if recorder is not None:
+        call = _ScriptRecorder(recorder.builder, recorder.guard).around(call)
+    return call(function, *args, **kwargs)
+
+
+@contextlib.contextmanager
+def _scripted_functions(recorder: _Recorder) -> Iterator[None]:
+    """Record the operators of scripted functions, whose calls no mode is told of.
+
+    Their class is shared by all threads, so it stays changed until the last pass ends.
+    """
+    thread = threading.get_ident()
+    outer = _recording.get(thread)
+
+    def put_back() -> None:
+        with _recording_lock:
+            _recording.pop(thread, None)
+            if outer is not None:
+                _recording[thread] = outer
+            elif not _recording:
+                _scripted.__call__ = _scripted_call
+
+    try:
+        with _recording_lock:
+            _recording[thread] = recorder
+            _scripted.__call__ = _call_scripted
+        yield
+    finally:
+        surely(put_back)
+
+
 def _parameter_names(model: nn.Module, count: int) -> list[str]:
     """Names of forward's positional parameters, as far as they can be known."""
     try:
@@ -399,6 +441,7 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Censu
                 _compat.eager(module for _, module in parts.modules),
                 _compat.faking(tensors),
                 _compat.no_warnings(),
+                _scripted_functions(recorder),
                 _deep_calls(parts.depth),
             ):
                 return _run(model, inputs, recorder)
@@ -408,9 +451,14 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Censu
 
 def _fed(model: nn.Module, inputs: Inputs, builder: GraphBuilder) -> tuple[list[Any], dict[str, Any]]:
     """The arguments, with every iterator in a wrapper that names what is drawn from it as an input."""
+    end = object()
 
     def feed(name: str, items: Iterator[Any]) -> Iterator[Any]:
-        for place, item in enumerate(items):
+        for place in itertools.count():
+            with torch._C.DisableTorchFunction():  # the caller's own work is no part of the model
+                item = next(items, end)
+            if item is end:
+                return
             for inner, tensor in flatten(item):
                 if not builder.known(tensor):
                     builder.add_input(tensor, f"{name}.{place}.{inner}".rstrip("."))

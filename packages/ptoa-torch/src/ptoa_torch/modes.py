@@ -168,7 +168,7 @@ class StateGuard:
         self._given = [tensor for _, tensor in flatten(inputs)]
         self._parameters: list[tuple[Tensor, bool, Tensor | None]] = []
         self._tensors: dict[int, Tensor] | None = None
-        self._saved: dict[int, tuple[Tensor, Tensor, int]] = {}
+        self._saved: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
         self._keep_tensors()
 
     # ── containers and attributes ─────────────────────────────────────────────
@@ -250,7 +250,8 @@ class StateGuard:
             owner = None if key is None or key in self._saved else self._owned().get(key)
             if key is not None and owner is not None and owner.device.type != "meta":
                 with torch.no_grad(), torch._C.DisableTorchFunction():
-                    self._saved[key] = (owner, owner.detach().clone(), _compat.version_of(owner))
+                    alias = owner.detach()
+                    self._saved[key] = (owner, alias, alias.clone(), _compat.version_of(owner))
 
     def before_call(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: Written | None = None
@@ -268,7 +269,7 @@ class StateGuard:
 
     def saved_bytes(self) -> int:
         """How much memory the copies take that were made so far, in bytes."""
-        return sum(copy.numel() * copy.element_size() for _, copy, _ in self._saved.values())
+        return sum(copy.numel() * copy.element_size() for _, _, copy, _ in self._saved.values())
 
     # ── putting back ──────────────────────────────────────────────────────────
 
@@ -294,10 +295,10 @@ class StateGuard:
 
     def _restore_tensors(self) -> None:
         """Copy back what was written, and put flags and gradients back."""
-        for tensor, copy, version in self._saved.values():
-            if tensor.shape != copy.shape:
-                tensor.data = copy
-            elif _compat.version_of(tensor) != version or not _identical(tensor, copy):
+        for tensor, alias, copy, version in self._saved.values():
+            if _place(tensor) != _place(alias):  # given other data, or resized
+                tensor.data = alias
+            if _compat.version_of(tensor) != version or not _identical(tensor, copy):
                 tensor.data.copy_(copy)
             if _compat.version_of(tensor) != version:
                 _compat.set_version(tensor, version)
@@ -306,6 +307,15 @@ class StateGuard:
                 parameter.requires_grad_(requires_grad)
             if parameter.grad is not grad:
                 parameter.grad = grad
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """Where a tensor's numbers lie and how they are read."""
+    try:
+        layout: Any = (tensor.stride(), tensor.storage_offset())
+    except (RuntimeError, NotImplementedError):  # nested tensors
+        layout = None
+    return _compat.storage_key(tensor), tuple(tensor.shape), layout, tensor.dtype
 
 
 def _identical(tensor: Tensor, copy: Tensor) -> bool:
@@ -323,6 +333,9 @@ def _restore_attributes(attributes: dict[str, Any], saved: dict[str, Any]) -> No
     for name, item in saved.items():
         if name not in attributes or attributes[name] is not item:
             attributes[name] = item
+    if list(attributes) != list(saved):
+        for name in saved:
+            attributes[name] = attributes.pop(name)
 
 
 class _WriteWatch(TorchFunctionMode):

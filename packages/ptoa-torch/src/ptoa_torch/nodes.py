@@ -11,6 +11,8 @@ import bisect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from ptoa_core.spec import BlockParams
 
 from .functions import (
@@ -26,11 +28,10 @@ from .functions import (
     words,
 )
 from .matchers import Role, classify_module, leaf_role
+from .roles import own_role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from torch import nn
 
     from .graph import Call, Graph, Op, Value
 
@@ -155,6 +156,8 @@ class Nodes:
         if key not in self._roles:
             self._roles[key] = leaf_role(call.module)
         role = self._roles[key]
+        if role is not None and _does_otherwise(call.module, role, ops):
+            return None
         if role is None and call.parent is not None and next(call.module.children(), None) is None:
             return structural_role(call.module, ops)
         return role
@@ -311,6 +314,7 @@ _CENTRED = frozenset(["sub", "var", "std", "var_mean"])
 # Minus the mean, by the deviation: a norm whatever its class is called.
 _STANDARDISED = frozenset(["mean", "sub", "div"])
 _DEVIATION = frozenset(["std", "var", "sqrt"])
+_LAYERS = frozenset(["linear", "norm", "embedding"])
 _HEAVY = (
     LINEAR
     | MATMUL
@@ -342,6 +346,32 @@ def _norm_role(module: nn.Module, ops: list[Op]) -> Role | None:
         width = shape[-1] if shape else None
     return Role(
         "block", "norm", BlockParams(d=width, variant=variant, bias=getattr(module, "bias", None) is not None)
+    )
+
+
+def _does_otherwise(module: nn.Module, role: Role, ops: list[Op]) -> bool:
+    """Whether a forward of the user's own made a layer something else than its class says.
+
+    It activates what the layer makes, multiplies with the weight twice, or never reads a parameter.
+    """
+    usual = len(ops) == 1 and (ops[0].opaque or ops[0].name in _HEAVY or ops[0].name in NORMS)
+    if usual or not (role.kind in _LAYERS or isinstance(module, nn.modules.conv._ConvNd)):
+        return False
+    if own_role(module) is not None:
+        return False
+    weight = module._parameters.get("weight")
+    if weight is None or any(op.opaque for op in ops):
+        return False
+    used = [op for op in ops if any(value.tensor is weight for _, value in op.inputs)]
+    heavy = sum(op.name in _HEAVY or op.name in NORMS for op in used)
+    activated = any(op.name in ACTIVATIONS for op in ops)
+    return heavy > 1 or (heavy == 1 and activated) or not (used or _reads_parameters(ops))
+
+
+def _reads_parameters(ops: list[Op]) -> bool:
+    """Whether any of some operations reads a parameter, or does what a layer's weight is needed for."""
+    return any(op.name in _HEAVY for op in ops) or any(
+        value.op is None and value.source != "input" for op in ops for _, value in op.inputs
     )
 
 

@@ -146,6 +146,28 @@ class Probe:
         self._entries.open(self._forward)
         if self._rootless:
             self._put_hooks(self.plan, frozenset())
+        elif self.plan is None and self._may_be_passed_by():
+            for module in self.root.modules():
+                if module is not self.root:
+                    self._hooks.before(module, self._part_was_called)
+
+    def _may_be_passed_by(self) -> bool:
+        """Whether a trainer may call parts of the model and never the model, as in a `training_step`."""
+        # Lightning sets a compiled `training_step` on the instance; a hook would have it compiled anew.
+        own = hasattr(type(self.root), "training_step") and "training_step" not in vars(self.root)
+        return own and not _compat.compiled_parts(self.root)
+
+    def _part_was_called(self, *_: Any) -> None:
+        """Before a part of a model whose own forward has not run: the model is read as it stands."""
+        if self.frame is None or self._inside or not self._listening():
+            return
+        with self._aside("reading the model"):
+            self._take_off()
+            # A step that was given a closure begins before the forward: the model is read by then.
+            self.plan = self.plan or self._read_model((), {})
+            if self.plan is not None:
+                self._begin_frame(self.frame, self.plan)
+                self._put_hooks(self.plan, frozenset())
 
     def disarm(self) -> None:
         """Take everything off after a step."""
@@ -269,6 +291,7 @@ class Probe:
         compiled = self._entries.is_compiled_call(forward)
         closed = _compat.compiled_parts(self.root)
         if self.plan is None:
+            self._take_off()
             if self._read_recorded is not None and not compiled and not closed:
                 self._trail = Trail((*args, *kwargs.values()))
                 live = LivePass(self.root, args, kwargs)

@@ -457,7 +457,18 @@ def _heads(core: _Core, call: Call | None, query_width: int | None) -> int | Non
         )
     if core.query is not None and core.query.shape is not None and len(core.query.shape) >= 4:
         return core.query.shape[-2 if core.seed.name.startswith("flash") else -3]
-    return told
+    return told if told is not None else _ratio(query_width, core)
+
+
+def _query_width(nodes: Nodes, core: _Core, members: set[Node], query: Node | None) -> int | None:
+    """The width of the queries; of a projection that makes keys and values as well, their part of it."""
+    width = _projection_sizes(query)[1] if query else None
+    shape = core.query.shape if core.query is not None else None
+    if width is None or not shape or len(shape) > 3:
+        return width
+    parts = 1 + sum(_first_linear(nodes, value, members) is query for value in (core.key, core.value))
+    # Queries that are the keys too, whole, come from one projection as well.
+    return width // parts if width >= parts * shape[-1] else width
 
 
 def _head_size(core: _Core, heads: int | None, width: int | None) -> int | None:
@@ -573,7 +584,7 @@ def _attention_params(
     if params.d is None and core.query is not None and core.query.shape:
         shape = core.query.shape
         params.d = shape[-1] * shape[-3] if len(shape) == 4 else shape[-1]
-    params.heads = _heads(core, call, _projection_sizes(query)[1] if query else None)
+    params.heads = _heads(core, call, _query_width(nodes, core, members, query))
     if query is not None:
         params.bias = has_bias(query)
     if params.causal is None:

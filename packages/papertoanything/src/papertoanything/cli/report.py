@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papertoanything.reporting import write_report
 from ptoa_core.errors import SettingError
 from ptoa_core.terminal import shown
 
@@ -37,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Write the report and print its path."""
+    from papertoanything.reporting import write_report  # the bridge comes with it
+
     try:
         with console.progress(f"reading {args.file}"):
             path = write_report(Path(args.file), args.output, force=args.force)

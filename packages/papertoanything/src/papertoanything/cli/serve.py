@@ -62,13 +62,21 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def serve_subject(
-    subject: Subject | None, args: argparse.Namespace, console: Console, *, lab_url: str | None
+    subject: Subject | None,
+    args: argparse.Namespace,
+    console: Console,
+    *,
+    lab_url: str | None,
+    file: str | None = None,
 ) -> int:
-    """Serve until a signal comes; the tabs are told `bye`."""
-    from papertoanything.server import LocalServer
+    """Serve until a signal comes; the tabs are told `bye`. A `file` is named on the page."""
+    from papertoanything.server import FileServer, LocalServer
 
     with stop_signals() as wait:
-        server = LocalServer(None if subject is None else subject.spec, lab_url, port=args.port)
+        spec = None if subject is None else subject.spec
+        server = LocalServer(spec, lab_url, port=args.port)
+        if file is not None:
+            server = FileServer(spec, lab_url, port=args.port, file=file)
         if subject is not None:
             _fill(server, subject, console)
         with server:

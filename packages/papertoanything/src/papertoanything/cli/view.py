@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papertoanything.cli.serve import add_server, serve_subject
@@ -34,4 +35,4 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Serve the file on the local page."""
     with console.progress(f"reading {args.file}"):
         subject = read_file(args.file)
-    return serve_subject(subject, args, console, lab_url="local")
+    return serve_subject(subject, args, console, lab_url="local", file=Path(args.file).name)

@@ -19,6 +19,13 @@ export function decodeBase64Url(text: string, what: string): Uint8Array<ArrayBuf
   return bytesOf(body.replace(/-/g, "+").replace(/_/g, "/"), what, "base64");
 }
 
+/** Bytes as base64url without padding. */
+export function encodeBase64Url(bytes: Uint8Array): string {
+  let binary = "";
+  for (const byte of bytes) binary += String.fromCharCode(byte);
+  return btoa(binary).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+}
+
 function bytesOf(body: string, what: string, stage: Stage): Uint8Array<ArrayBuffer> {
   if (body.length % 4 === 1) throw new FormatError(stage, `${what} is cut short.`);
   const spare = (body.length * 6) % 8;

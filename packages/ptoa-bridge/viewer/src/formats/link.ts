@@ -1,5 +1,5 @@
 /** The architecture in an address: base64url of raw DEFLATE of a spec's JSON (FORMATS.md, section 3). */
-import { decodeBase64Url } from "./base64";
+import { decodeBase64Url, encodeBase64Url } from "./base64";
 import { FormatError } from "./errors";
 import { isObject, parseJson } from "./json";
 import { MAX_INFLATED_BYTES } from "./limits";
@@ -11,6 +11,26 @@ export async function decodeLink(text: string): Promise<Spec> {
   const value = parseJson(json, { what: "the model in the link" });
   if (!isObject(value)) throw new FormatError("object", "The link holds JSON that is no object, so no model.");
   return checkSpec(value);
+}
+
+const LAB = "https://lab.papertoanything.com/#s=";
+/** Up to here a link carries what only informs. */
+const COMFORTABLE_LENGTH = 32_000;
+const INFORMING = ["shape", "dtype", "paramCount", "flops"];
+
+/** The address at which the hosted Lab shows a model; it holds the architecture and nothing of a training. */
+export async function encodeLink(spec: Spec): Promise<string> {
+  const whole = LAB + (await jsonToPayload(JSON.stringify(spec)));
+  if (whole.length < COMFORTABLE_LENGTH) return whole;
+  const blocks = spec.blocks.map((block) => ({ ...block, params: Object.fromEntries(Object.entries(block.params).filter(([key]) => !INFORMING.includes(key))) }));
+  return LAB + (await jsonToPayload(JSON.stringify({ ...spec, blocks })));
+}
+
+async function jsonToPayload(json: string): Promise<string> {
+  const bytes = new TextEncoder().encode(json);
+  if (bytes.length > MAX_INFLATED_BYTES) throw new FormatError("size", "The model is too large for a link. Save it as a .pta file instead.");
+  const deflated = new Response(new Blob([bytes]).stream().pipeThrough(new CompressionStream("deflate-raw")));
+  return encodeBase64Url(new Uint8Array(await deflated.arrayBuffer()));
 }
 
 /** The part after `s=`; further `&key=value` pairs of the fragment are ignored. */

@@ -5,6 +5,8 @@ import { shownAs } from "../model/view";
 import { theme } from "../ui/theme";
 import { fitAll, fitFirst, panBy, reveal, zoomAt, type Camera, type Size } from "./camera";
 import { DETAIL_FONT, drawScene, TITLE_FONT, wirePaths, type WirePath } from "./draw";
+import { Minimap } from "./Minimap";
+import { sceneToSvg } from "./svg";
 import { boxAt, buildScene, type Measure, type Scene } from "./scene";
 
 export interface GraphEvents {
@@ -14,6 +16,9 @@ export interface GraphEvents {
 
 const CLICK_SLACK = 5;
 const KEY_PAN = 60;
+const PNG_MARGIN = 16;
+/** On a side; larger canvases come out empty in some browsers. */
+const MOST_PIXELS = 8192;
 const KEY_ZOOM = 1.25;
 /** Titles have their chevron within this distance of the left edge. */
 const CHEVRON_WIDTH = 22;
@@ -21,6 +26,7 @@ const CHEVRON_WIDTH = 22;
 export class GraphView {
   private readonly context: CanvasRenderingContext2D;
   private readonly measure: Measure;
+  private readonly minimap: Minimap;
   private memo: LevelMemo = new Map();
   private outline: Outline | null = null;
   private open: ReadonlySet<string> = new Set();
@@ -28,6 +34,8 @@ export class GraphView {
   private wires: WirePath[] = [];
   private camera: Camera = { zoom: 1, x: 0, y: 0 };
   private screen: Size = { width: 0, height: 0 };
+  /** The block that was chosen, and the visible one that shows it. */
+  private chosen: string | null = null;
   private selected: string | null = null;
   private tints: ReadonlyMap<string, string> | null = null;
   private framePending = false;
@@ -39,7 +47,9 @@ export class GraphView {
   constructor(
     private readonly canvas: HTMLCanvasElement,
     private readonly events: GraphEvents,
+    minimap: { canvas: HTMLCanvasElement; frame: HTMLElement },
   ) {
+    this.minimap = new Minimap(minimap.canvas, minimap.frame, (x, y) => this.centre(x, y));
     this.context = canvas.getContext("2d")!;
     this.measure = { title: this.widthIn(TITLE_FONT), detail: this.widthIn(DETAIL_FONT) };
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
@@ -69,15 +79,26 @@ export class GraphView {
     this.wires = wirePaths(this.scene);
     if (anchor) this.hold(anchor);
     this.refit();
+    this.mark();
     this.request();
   }
 
   /** Marks a block, or the folded group around it, and brings it onto the screen. */
   select(id: string | null): void {
-    this.selected = id === null || !this.outline ? null : shownAs(this.outline, this.open, id);
-    const box = this.selected === null ? undefined : this.scene?.byId.get(this.selected);
-    if (box && this.screen.width > 0) this.camera = reveal(this.camera, box, this.screen);
+    this.chosen = id;
+    this.mark();
     this.request();
+  }
+
+  /** Finds the box of the chosen block; one that was not shown before is brought onto the screen. */
+  private mark(): void {
+    const before = this.selected;
+    this.selected = this.chosen === null || !this.outline?.items.has(this.chosen) ? null : shownAs(this.outline, this.open, this.chosen);
+    const box = this.selected === null || this.selected === before ? undefined : this.scene?.byId.get(this.selected);
+    if (!box || this.screen.width === 0) return;
+    const camera = reveal(this.camera, box, this.screen);
+    if (camera.x !== this.camera.x || camera.y !== this.camera.y) this.fitted = null;
+    this.camera = camera;
   }
 
   /** Colours the boxes by a measure of training; null leaves them plain. */
@@ -101,6 +122,28 @@ export class GraphView {
 
   zoom(factor: number): void {
     this.move(zoomAt(this.camera, factor, this.screen.width / 2, this.screen.height / 2));
+  }
+
+  /** The whole drawing as it is unfolded and coloured, in the theme of the page. */
+  toSvg(name: string): Blob {
+    return new Blob([sceneToSvg(this.scene!, name, theme(), this.tints)], { type: "image/svg+xml" });
+  }
+
+  /** The same as pixels: twice as fine as the drawing, or as fine as a canvas of a browser can be. */
+  async toPng(): Promise<Blob> {
+    const { scene, wires, tints } = this;
+    const [width, height] = [scene!.width + 2 * PNG_MARGIN, scene!.height + 2 * PNG_MARGIN];
+    const zoom = Math.min(2, MOST_PIXELS / Math.max(width, height));
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [Math.ceil(width * zoom), Math.ceil(height * zoom)];
+    const context = canvas.getContext("2d")!;
+    const screen = { width: canvas.width, height: canvas.height };
+    drawScene(context, { scene: scene!, wires, camera: { zoom, x: PNG_MARGIN * zoom, y: PNG_MARGIN * zoom }, screen, selected: null, tints, colours: theme() }, 1);
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.globalCompositeOperation = "destination-over";
+    context.fillStyle = theme().panel;
+    context.fillRect(0, 0, screen.width, screen.height);
+    return new Promise((resolve, reject) => canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("The browser could not make this picture. Fold some groups, or save it as SVG.")))));
   }
 
   /** Asks for a paint with the next display frame. */
@@ -129,6 +172,12 @@ export class GraphView {
     if (this.canvas.height !== pixelHeight) this.canvas.height = pixelHeight;
     const { scene, wires, camera, screen, selected, tints } = this;
     drawScene(this.context, { scene, wires, camera, screen, selected, tints, colours: theme() }, ratio);
+    this.minimap.show(scene, camera, screen, tints);
+  }
+
+  private centre(x: number, y: number): void {
+    const { zoom } = this.camera;
+    this.move({ zoom, x: this.screen.width / 2 - x * zoom, y: this.screen.height / 2 - y * zoom });
   }
 
   private refit(): void {

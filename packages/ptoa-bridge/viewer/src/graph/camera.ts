@@ -14,6 +14,8 @@ export interface Size {
 const MIN_ZOOM = 0.02;
 const MAX_ZOOM = 3;
 const MARGIN = 16;
+/** Height of the buttons over the top of the drawing. */
+const TOOLS = 46;
 /** Below this names cannot be read: a tall drawing begins at its top instead of shrinking to a thread. */
 const READABLE = 0.6;
 
@@ -30,7 +32,7 @@ export function fitFirst(drawing: Size, screen: Size): Camera {
   const all = fitAll(drawing, screen);
   if (all.zoom >= READABLE) return all;
   const zoom = limited(Math.max(READABLE, Math.min(1, (screen.width - 2 * MARGIN) / drawing.width)));
-  return { zoom, x: (screen.width - drawing.width * zoom) / 2, y: MARGIN };
+  return { zoom, x: (screen.width - drawing.width * zoom) / 2, y: TOOLS };
 }
 
 /** The same camera closer or farther, with the point of the screen held in place. */

@@ -3,7 +3,7 @@ import type { Point } from "../layout/words";
 import { familyOf } from "../model/kinds";
 import { familyColour, FONT, type Theme } from "../ui/theme";
 import type { Camera, Size } from "./camera";
-import type { Scene, SceneBox, SceneWire } from "./scene";
+import { BADGE_HEIGHT, type Scene, type SceneBox, type SceneWire } from "./scene";
 
 export const TITLE_FONT = `500 12px ${FONT}`;
 export const DETAIL_FONT = `11px ${FONT}`;
@@ -127,7 +127,8 @@ function drawBox(context: CanvasRenderingContext2D, box: SceneBox, { colours, ca
   outline(context, box.id === selected, colours);
   if (camera.zoom < TEXT_ZOOM) return;
   const middle = box.x + box.width / 2 + (box.isGroup ? 6 : 0);
-  const y = box.y + box.height / 2;
+  const y = box.y + (box.height - (box.badge ? BADGE_HEIGHT : 0)) / 2;
+  if (box.badge) drawBadge(context, box, colours, selected);
   if (box.isGroup) chevron(context, box.x + 12, y, false, colours.soft);
   context.textAlign = "center";
   context.font = TITLE_FONT;
@@ -137,6 +138,15 @@ function drawBox(context: CanvasRenderingContext2D, box: SceneBox, { colours, ca
   context.font = DETAIL_FONT;
   context.fillStyle = colours.soft;
   context.fillText(box.detail, middle, y + 8);
+}
+
+/** A line at the foot of the box that names what it reads without a wire. */
+function drawBadge(context: CanvasRenderingContext2D, box: SceneBox, colours: Theme, selected: string | null): void {
+  const isNear = selected !== null && box.reads.includes(selected);
+  context.textAlign = "center";
+  context.font = DETAIL_FONT;
+  context.fillStyle = isNear ? colours.accent : colours.soft;
+  context.fillText(box.badge, box.x + box.width / 2, box.y + box.height - BADGE_HEIGHT / 2 - 2);
 }
 
 /** A stripe at the edge that leaves the text alone; the whole box where there is no text. */

@@ -10,6 +10,9 @@ export interface SceneBox extends Box {
   kind: string;
   title: string;
   detail: string;
+  /** What it reads without a wire, in words and by ids. */
+  badge: string;
+  reads: readonly string[];
   depth: number;
   /** A group that is open is a frame round others; one that is folded can be opened. */
   open: boolean;
@@ -42,16 +45,18 @@ const SIDE = 12;
 const CHEVRON = 14;
 const HEIGHT = 26;
 const HEIGHT_WITH_DETAIL = 40;
+/** The line in which a box names what it reads without a wire. */
+export const BADGE_HEIGHT = 15;
 
 export function buildScene(outline: Outline, open: ReadonlySet<string>, measure: Measure, memo: LevelMemo): Scene {
   const view = visibleView(outline, open);
-  const labels = view.items.map((visible) => labelOf(visible, measure));
+  const labels = view.items.map((visible) => labelOf(visible, view.badges.get(visible.item.id) ?? [], outline, measure));
   const nodes = view.items.map(({ item, parent, open }, i) => ({ id: item.id, parent, open, width: labels[i]!.width, height: labels[i]!.height }));
   const edges = view.edges.map(({ source, target, residual }) => ({ source, target, aside: residual }));
   const laid = nest(nodes, edges, memo);
   const boxes = view.items.map(({ item, depth, open }, i): SceneBox => ({
     ...laid.boxes.get(item.id)!, id: item.id, kind: item.kind, depth, open, isGroup: item.children.length > 0,
-    title: labels[i]!.title, detail: labels[i]!.detail,
+    title: labels[i]!.title, detail: labels[i]!.detail, badge: labels[i]!.badge, reads: view.badges.get(item.id) ?? [],
   }));
   const { width, height } = laid;
   return { boxes, byId: new Map(boxes.map((box) => [box.id, box])), wires: wiresOf(view, laid.paths), width, height };
@@ -60,20 +65,22 @@ export function buildScene(outline: Outline, open: ReadonlySet<string>, measure:
 interface Label {
   title: string;
   detail: string;
+  badge: string;
   width: number;
   height: number;
 }
 
-function labelOf({ item, open }: VisibleItem, measure: Measure): Label {
+function labelOf({ item, open }: VisibleItem, reads: readonly string[], outline: Outline, measure: Measure): Label {
   const title = fit(item.title, MAX_TEXT, measure.title);
   const room = open ? Math.max(0, MAX_TEXT - measure.title(title)) : MAX_TEXT;
   const detail = fit(item.detail, room, measure.detail);
+  const badge = reads.length ? fit(`← ${reads.map((id) => outline.items.get(id)!.title).join(", ")}`, MAX_TEXT, measure.detail) : "";
   const chevron = item.children.length ? CHEVRON : 0;
   const titleWidth = measure.title(title);
   const detailWidth = measure.detail(detail);
-  const text = open ? titleWidth + 8 + detailWidth : Math.max(titleWidth, detailWidth);
+  const text = open ? titleWidth + 8 + detailWidth : Math.max(titleWidth, detailWidth, measure.detail(badge));
   const width = Math.max(open ? 0 : MIN_WIDTH, Math.ceil(text + chevron + 2 * SIDE));
-  return { title, detail, width, height: detail && !open ? HEIGHT_WITH_DETAIL : HEIGHT };
+  return { title, detail, badge, width, height: (detail && !open ? HEIGHT_WITH_DETAIL : HEIGHT) + (badge ? BADGE_HEIGHT : 0) };
 }
 
 /** Residual wires first: where they share a piece with the main path, that lies on top. */

@@ -17,9 +17,12 @@ export interface OutlineItem {
 export interface Outline {
   items: Map<string, OutlineItem>;
   roots: string[];
-  edges: { source: string; target: string; residual: boolean }[];
+  /** `aside`: not the nearest of what its reader reads, and read by many others too, as a mask is. */
+  edges: { source: string; target: string; residual: boolean; aside: boolean }[];
 }
 
+/** A tensor that more blocks than these read is named on its readers, in place of wires. */
+export const HANDFUL = 5;
 /** Fewer equal groups in a row are shown one by one. */
 const FEWEST_REPEATS = 3;
 const DOTTED_LABEL = /^(.*) \(([^()]*)\)$/s;
@@ -167,6 +170,7 @@ function edgesOf(spec: Spec): Outline["edges"] {
     const nearest = block.inputs.reduce((most, id) => Math.max(most, index.get(id)!), -1);
     return block.inputs.map((source) => ({
       source, target: block.id,
+      aside: index.get(source) !== nearest && readers.get(source)! > HANDFUL,
       residual: block.kind === "add" && block.inputs.length > 1 && index.get(source) !== nearest && readers.get(source)! > 1,
     }));
   });

@@ -26,3 +26,9 @@ export function fit(text: string, width: number, measure: (text: string) => numb
   }
   return text.slice(0, low) + ELLIPSIS;
 }
+
+/** The same for the longest end of a text. */
+export function fitEnd(text: string, width: number, measure: (text: string) => number): string {
+  const mirrored = (value: string): string => [...value].reverse().join("");
+  return mirrored(fit(mirrored(text), width, (value) => measure(mirrored(value))));
+}

@@ -1,5 +1,5 @@
 /** What of the outline is on screen: groups are open or folded, and wires end at what is visible. */
-import type { Outline, OutlineItem } from "./outline";
+import { HANDFUL, type Outline, type OutlineItem } from "./outline";
 
 export interface VisibleItem {
   item: OutlineItem;
@@ -17,6 +17,8 @@ export interface VisibleEdge {
 export interface View {
   items: VisibleItem[];
   edges: VisibleEdge[];
+  /** For a visible item the ids of what it reads without a wire. */
+  badges: Map<string, string[]>;
 }
 
 /** About as many boxes as a first picture can hold and still be read. */
@@ -53,17 +55,32 @@ export function visibleItems(outline: Outline, open: ReadonlySet<string>): Visib
 export function visibleView(outline: Outline, open: ReadonlySet<string>): View {
   const items = visibleItems(outline, open);
   const shownAs = representatives(outline, items);
-  const edges = new Map<string, VisibleEdge>();
+  const edges = new Map<string, VisibleEdge & { aside: boolean }>();
   for (const edge of outline.edges) {
     const source = shownAs.get(edge.source)!;
     const target = shownAs.get(edge.target)!;
     if (source === target) continue;
     const key = JSON.stringify([source, target]);
     const known = edges.get(key);
-    if (known) known.residual &&= edge.residual;
-    else edges.set(key, { source, target, residual: edge.residual });
+    if (!known) edges.set(key, { source, target, residual: edge.residual, aside: edge.aside });
+    else {
+      known.residual &&= edge.residual;
+      known.aside &&= edge.aside;
+    }
   }
-  return { items, edges: [...edges.values()] };
+  return { items, ...wiresAndBadges([...edges.values()]) };
+}
+
+/** Where the readers that are seen are few, a wire says more than a badge. */
+function wiresAndBadges(all: readonly (VisibleEdge & { aside: boolean })[]): Pick<View, "edges" | "badges"> {
+  const asides = new Map<string, number>();
+  for (const { source, aside } of all) if (aside) asides.set(source, (asides.get(source) ?? 0) + 1);
+  const view: Pick<View, "edges" | "badges"> = { edges: [], badges: new Map() };
+  for (const { source, target, residual, aside } of all) {
+    if (!aside || asides.get(source)! <= HANDFUL) view.edges.push({ source, target, residual });
+    else view.badges.set(target, [...(view.badges.get(target) ?? []), source]);
+  }
+  return view;
 }
 
 /** For each item the visible one that stands for it: itself, or the outermost folded group around it. */
@@ -93,4 +110,16 @@ export function shownAs(outline: Outline, open: ReadonlySet<string>, id: string)
   let shown = id;
   for (let at = outline.items.get(id)?.parent; at; at = outline.items.get(at)?.parent) if (!open.has(at)) shown = at;
   return shown;
+}
+
+/** What a block, or anything inside a group, reads from outside and is read by outside, each once. */
+export function neighbours(outline: Outline, id: string): { inputs: string[]; outputs: string[] } {
+  const inside = new Set([id]);
+  for (const one of inside) for (const child of outline.items.get(one)?.children ?? []) inside.add(child);
+  const [inputs, outputs] = [new Set<string>(), new Set<string>()];
+  for (const { source, target } of outline.edges) {
+    if (inside.has(target) && !inside.has(source)) inputs.add(source);
+    if (inside.has(source) && !inside.has(target)) outputs.add(target);
+  }
+  return { inputs: [...inputs], outputs: [...outputs] };
 }

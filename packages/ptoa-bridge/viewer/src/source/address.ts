@@ -4,6 +4,8 @@ export interface Address {
   token: string | null;
   /** A fragment with an architecture, as it stands. */
   link: string | null;
+  /** Name of the file that the bridge serves (`#file=`); null where it serves a run. */
+  file: string | null;
   /** The address without the token, for the address bar. */
   clean: string;
 }
@@ -15,8 +17,11 @@ export function readAddress(href: string): Address {
   const token = fragment.get("token") || url.searchParams.get("token") || null;
   const link = fragment.has("s") ? url.hash : null;
   url.searchParams.delete("token");
-  if (fragment.has("token")) url.hash = "";
-  return { token, link, clean: url.href.replace(/#$/, "") };
+  const file = fragment.get("file") || null;
+  fragment.delete("token");
+  // A link's fragment stays as it is written: its payload is no form field.
+  if (link === null) url.hash = fragment.toString();
+  return { token, link, file, clean: url.href.replace(/#$/, "") };
 }
 
 const KEY = "ptoa-token";

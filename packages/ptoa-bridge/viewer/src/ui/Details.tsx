@@ -4,8 +4,10 @@ import type { App, Model } from "../app";
 import type { Stats } from "../formats/frames";
 import type { Block } from "../formats/spec";
 import { plain } from "../model/text";
+import { neighbours } from "../model/view";
 import { count, number, written } from "../run/numbers";
 import { Histogram } from "./Histogram";
+import { Heads, Tensors } from "./Tensors";
 
 export function Details({ app }: { app: App }) {
   const model = app.model.value;
@@ -19,6 +21,7 @@ export function Details({ app }: { app: App }) {
         <>
           <h2><bdi>{item.title}</bdi></h2>
           <p class="quiet">{count(item.children.length)} groups that are built alike, {item.detail}.</p>
+          <Facts facts={linkFacts(app, model, item.id)} />
         </>
       )}
     </div>
@@ -62,20 +65,27 @@ const said = (value: unknown): string => {
 
 function BlockFacts({ app, model, block }: { app: App; model: Model; block: Block }) {
   const item = model.outline.items.get(block.id)!;
-  const readers = model.spec.blocks.filter((other) => other.inputs.includes(block.id)).map((other) => other.id);
   const facts: [string, ComponentChildren][] = [["kind", plain(block.kind, 60)], ["id", <bdi>{plain(block.id, 60)}</bdi>]];
   if (block.label) facts.push(["label", <bdi>{plain(block.label, 400)}</bdi>]);
   for (const [key, value] of Object.entries(block.params)) facts.push([plain(key, 40), <bdi>{said(value)}</bdi>]);
-  if (block.inputs.length) facts.push(["reads", <Links app={app} model={model} ids={block.inputs} />]);
-  if (readers.length) facts.push(["read by", <Links app={app} model={model} ids={readers} />]);
+  facts.push(...linkFacts(app, model, block.id));
   return (
     <>
       <h2><bdi>{item.title}</bdi></h2>
       <Facts facts={facts} />
-      <TraceFacts app={app} block={block} />
       <Health app={app} id={block.id} />
+      <BlockHeads app={app} id={block.id} />
+      <Tensors app={app} id={block.id} />
     </>
   );
+}
+
+/** What a block or a whole group reads and is read by, and the group that it is in, each to go there. */
+function linkFacts(app: App, model: Model, id: string): [string, ComponentChildren][] {
+  const { inputs, outputs } = neighbours(model.outline, id);
+  const around = model.outline.items.get(id)?.parent;
+  const facts: [string, readonly string[]][] = [["reads", inputs], ["read by", outputs], ["inside", around ? [around] : []]];
+  return facts.filter(([, ids]) => ids.length).map(([name, ids]) => [name, <Links app={app} model={model} ids={ids} />]);
 }
 
 const MOST_LINKS = 24;
@@ -93,21 +103,10 @@ function Links({ app, model, ids }: { app: App; model: Model; ids: readonly stri
   );
 }
 
-/** Shapes of the tensors that the recorded forward pass has of this block. */
-function TraceFacts({ app, block }: { app: App; block: Block }) {
-  const trace = app.trace.value;
-  const own = trace?.tensors.filter((tensor) => tensor.key.startsWith(`${block.id}:`)) ?? [];
-  if (!trace || !own.length) return null;
-  const facts = own.map(({ key, shape, clipped, dataShape }): [string, string] => [
-    plain(key.slice(block.id.length + 1), 40),
-    `${shape.join(" × ") || "one number"}${clipped ? `, of which ${dataShape.join(" × ")} is here` : ""}`,
-  ]);
-  return (
-    <>
-      <h3>Tensors of the forward pass, step {count(trace.step)}</h3>
-      <Facts facts={facts} />
-    </>
-  );
+/** Follows the step that is looked at, as the numbers do. */
+function BlockHeads({ app, id }: { app: App; id: string }) {
+  app.tick.value;
+  return <Heads app={app} id={id} health={app.training.healthOf(id)} />;
 }
 
 const STATS = [["act", "activation"], ["hidden", "inner"], ["grad", "gradient"]] as const;
@@ -152,9 +151,6 @@ function Health({ app, id }: { app: App; id: string }) {
         </table>
       )}
       <Facts facts={norms} />
-      {health.headEntropy && (
-        <Facts facts={[["entropy of heads", `${health.headEntropy.map((entropy) => value(entropy)).join("  ")} nats`]]} />
-      )}
     </>
   );
 }

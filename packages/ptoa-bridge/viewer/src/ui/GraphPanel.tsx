@@ -4,6 +4,7 @@ import type { App } from "../app";
 import { GraphView } from "../graph/GraphView";
 import { count } from "../run/numbers";
 import { useSize } from "./hooks";
+import { Export } from "./Export";
 import { isDark, schemeChanges, theme } from "./theme";
 
 const ZOOM_STEP = 1.3;
@@ -11,10 +12,12 @@ const ZOOM_STEP = 1.3;
 export function GraphPanel({ app }: { app: App }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const room = useRef<HTMLDivElement>(null);
+  const map = useRef<HTMLCanvasElement>(null);
+  const frame = useRef<HTMLElement>(null);
   const view = useRef<GraphView | null>(null);
   useLayoutEffect(() => {
     const toggle = (id: string): void => app.setOpen(id, !app.open.value.has(id));
-    view.current = new GraphView(canvas.current!, { toggle, pick: (id) => app.select(id) });
+    view.current = new GraphView(canvas.current!, { toggle, pick: (id) => app.select(id) }, { canvas: map.current!, frame: frame.current! });
   }, []);
   useSize(room, (width, height) => view.current!.resize(width, height));
   useSignalEffect(() => {
@@ -39,12 +42,17 @@ export function GraphPanel({ app }: { app: App }) {
         <button type="button" title="Whole model (0)" onClick={() => view.current!.fit()}>Fit</button>
         <button type="button" title="Closer (+)" aria-label="Closer" onClick={() => view.current!.zoom(ZOOM_STEP)}>+</button>
         <button type="button" title="Farther (−)" aria-label="Farther" onClick={() => view.current!.zoom(1 / ZOOM_STEP)}>−</button>
+        <Export app={app} view={() => view.current!} />
       </div>
       <div ref={room} class="canvas-room">
         <canvas
           ref={canvas} id="graph" tabIndex={0} role="img"
           aria-label={`Graph of the model, ${count(total)} blocks. The list of blocks beside it says the same; arrow keys move the view, plus and minus zoom, 0 shows all.`}
         />
+        <div class="minimap" hidden aria-hidden="true">
+          <canvas ref={map} id="minimap" />
+          <i ref={frame} />
+        </div>
       </div>
     </section>
   );

@@ -1,10 +1,11 @@
+import type { ComponentChildren } from "preact";
 import type { App } from "../app";
 import { plain } from "../model/text";
 import { bytes, count, number } from "../run/numbers";
 import { statusOf } from "../status";
 import { embeddedData } from "../source/report";
 
-export function Header({ app }: { app: App }) {
+export function Header({ app, tools }: { app: App; tools: ComponentChildren }) {
   const model = app.model.value;
   const status = statusOf(app.source.value, { hasModel: model !== null, frames: app.frames.value });
   return (
@@ -19,6 +20,7 @@ export function Header({ app }: { app: App }) {
       </p>
       <Counters app={app} />
       <div class="actions">
+        {tools}
         <FileButton app={app} />
         {embeddedData(document) === null && (
           <a href="./assets/third-party-licenses.md" target="_blank" rel="noreferrer">

@@ -8,6 +8,7 @@ import { Details } from "./Details";
 import { GraphPanel } from "./GraphPanel";
 import { Header } from "./Header";
 import { RunMap } from "./RunMap";
+import { Search } from "./Search";
 import { StepBar } from "./StepBar";
 import { Tree } from "./Tree";
 import { Welcome } from "./Welcome";
@@ -25,9 +26,11 @@ export function Page({ app }: { app: App }) {
   const { model, source } = app;
   const expectsFrames = app.frames.value > 0 || source.value.kind === "bridge";
   const shown = view.value ?? (expectsFrames ? "training" : "graph");
+  // Where one part is seen at a time, a block that was found is shown in its place in the graph.
+  const showJump = (): void => void (shown === "training" && (view.value = "graph"));
   return (
     <>
-      <Header app={app} />
+      <Header app={app} tools={model.value && <Search app={app} onJump={showJump} />} />
       {model.value || app.frames.value > 0 ? (
         <main class={`page ${expectsFrames ? "with-training" : "model-only"}`} data-view={shown}>
           <nav class="views" aria-label="Parts of the page">

@@ -2,12 +2,13 @@
 import { untracked, useSignalEffect } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { App } from "../app";
-import { plain } from "../model/text";
+import { fit, fitEnd, plain } from "../model/text";
 import { count, number, written } from "../run/numbers";
 import { columnsOf, paintGrid, rasterise } from "../run/raster";
-import { cssColour, isBroken, MAP_MEASURES, palette, pixel, scaleFor, seriesFor, type MapMeasure, type Scale } from "../run/scales";
+import { isBroken, MAP_MEASURES, palette, pixel, scaleFor, seriesFor, type MapMeasure, type Scale } from "../run/scales";
 import type { Series } from "../run/series";
 import { frameAt } from "./Charts";
+import { ColourBar } from "./HeatMap";
 import { prepare } from "./Histogram";
 import { GUTTER, RIGHT_EDGE } from "./plot";
 import { blockRows } from "./rows";
@@ -65,24 +66,14 @@ export function RunMap({ app }: { app: App }) {
 }
 
 function Legend({ app }: { app: App }) {
-  const canvas = useRef<HTMLCanvasElement>(null);
   app.slowTick.value;
   const measure = app.training.measure.value;
   const scale = scaleFor(measure, app.store.value.blocks.values());
-  useLayoutEffect(() => {
-    const [width, height] = [96, 10];
-    const context = prepare(canvas.current!, width, height);
-    const colours = palette(scale.kind, isDark());
-    for (let x = 0; x < width; x++) {
-      context.fillStyle = cssColour(colours, x / (width - 1));
-      context.fillRect(x, 0, 1, height);
-    }
-  }, [scale.kind, schemeChanges.value]);
   const say = (value: number): string => (measure.kind === "share" ? written(value, "", "share") : number(value));
   return (
     <span class="legend" id="legend">
       <span>{measure.kind === "around" ? `≤ ${say(scale.low)}` : say(scale.low)}</span>
-      <canvas ref={canvas} role="img" aria-label={`Colours from ${say(scale.low)} to ${say(scale.high)} ${measure.unit}`} />
+      <ColourBar kind={scale.kind} label={`Colours from ${say(scale.low)} to ${say(scale.high)} ${measure.unit}`} />
       <span>{measure.kind === "around" ? `≥ ${say(scale.high)}` : say(scale.high)}</span>
       <span class="quiet">{measure.unit}</span>
       <span class="broken-key">NaN, Inf</span>
@@ -186,7 +177,7 @@ class MapView {
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (let i = 0; i < this.ids.length; i += every) {
-      context.fillText(cut(context, this.nameOf(this.ids[i]!)), GUTTER - 5, (i + 0.5) * row);
+      context.fillText(cut(context, this.nameOf(this.ids[i]!)), GUTTER - 5, Math.max(5, (i + 0.5) * row));
     }
   }
 
@@ -272,9 +263,8 @@ function commonPath(labels: readonly string[]): string {
   return path.endsWith(".") ? path : "";
 }
 
-/** The end of a name, which tells blocks apart, as far as it fits beside the map. */
+/** As much of a name as fits beside the map: of a path its end, which tells blocks apart, of other names the beginning. */
 function cut(context: CanvasRenderingContext2D, name: string): string {
-  let from = 0;
-  while (from < name.length && context.measureText(name.slice(from)).width > GUTTER - 8) from++;
-  return name.slice(from);
+  const measure = (text: string): number => context.measureText(text).width;
+  return (name.includes(".") ? fitEnd : fit)(name, GUTTER - 8, measure);
 }

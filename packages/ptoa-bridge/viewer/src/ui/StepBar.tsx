@@ -8,7 +8,8 @@ export function StepBar({ app }: { app: App }) {
   app.tick.value;
   const store = app.store.value;
   const index = training.index.value;
-  const isLive = app.source.value.kind === "bridge";
+  const { value: source } = app.source;
+  const isLive = source.kind === "bridge" && source.file === undefined;
   const isFollowing = training.at.value === null && !training.paused.value;
   return (
     <div class="panel stepbar" role="group" aria-label="Step and charts">
