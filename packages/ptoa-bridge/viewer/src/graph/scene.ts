@@ -95,3 +95,18 @@ export function boxAt(scene: Scene, x: number, y: number): SceneBox | null {
   const inside = (box: SceneBox): boolean => x >= box.x && x <= box.x + box.width && y >= box.y && y <= box.y + box.height;
   return scene.boxes.findLast(inside) ?? null;
 }
+
+export type Way = "up" | "down" | "left" | "right";
+
+/** The box to go to from another: what it reads above it and what reads it below, else the nearest on that side. */
+export function beside(scene: Scene, id: string, way: Way): string | null {
+  const from = scene.byId.get(id);
+  if (!from) return null;
+  const upright = way === "up" || way === "down";
+  const wired = upright ? scene.wires.flatMap(({ source, target }) => (way === "up" ? (target === id ? [source] : []) : source === id ? [target] : [])) : [];
+  const onSide = (box: SceneBox): boolean => !box.open && (way === "left" ? box.x + box.width <= from.x : way === "right" ? box.x >= from.x + from.width : false);
+  const overlaps = (box: SceneBox): boolean => box.y < from.y + from.height && box.y + box.height > from.y;
+  const candidates = upright ? wired.map((one) => scene.byId.get(one)!) : scene.boxes.filter((box) => onSide(box) && overlaps(box));
+  const distance = (box: SceneBox): number => Math.hypot(box.x + box.width / 2 - from.x - from.width / 2, box.y + box.height / 2 - from.y - from.height / 2);
+  return candidates.reduce<SceneBox | null>((best, box) => (best && distance(best) <= distance(box) ? best : box), null)?.id ?? null;
+}

@@ -16,7 +16,7 @@ export function GraphPanel({ app }: { app: App }) {
   const frame = useRef<HTMLElement>(null);
   const view = useRef<GraphView | null>(null);
   useLayoutEffect(() => {
-    const toggle = (id: string): void => app.setOpen(id, !app.open.value.has(id));
+    const toggle = (id: string, all: boolean): void => app.setOpen(id, all || !app.open.value.has(id), all);
     view.current = new GraphView(canvas.current!, { toggle, pick: (id) => app.select(id) }, { canvas: map.current!, frame: frame.current! });
   }, []);
   useSize(room, (width, height) => view.current!.resize(width, height));
@@ -47,7 +47,7 @@ export function GraphPanel({ app }: { app: App }) {
       <div ref={room} class="canvas-room">
         <canvas
           ref={canvas} id="graph" tabIndex={0} role="img"
-          aria-label={`Graph of the model, ${count(total)} blocks. The list of blocks beside it says the same; arrow keys move the view, plus and minus zoom, 0 shows all.`}
+          aria-label={`Graph of the model, ${count(total)} blocks. The list of blocks beside it says the same; arrow keys follow the wires of the chosen block or move the view, Enter opens and folds it, plus and minus zoom, 0 shows all.`}
         />
         <div class="minimap" hidden aria-hidden="true">
           <canvas ref={map} id="minimap" />
