@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .plan import Plan
-    from .soundness import Seen
     from .timing import Stopwatch
     from .updates import Lane
 
@@ -58,7 +57,21 @@ class Row:
         self.pattern: Sequence[float] | None = None
         self.sample = self.size = self.calls = self.grads = 0
         self.awaited = self.omitted = False
-        self.missing = dict(missing)
+        self.missing = missing
+
+    def lacks(self, part: str, why: str) -> None:
+        """Note why a part cannot be had."""
+        self.missing = {**self.missing, part: why}
+
+    def lacks_otherwise(self, part: str, why: str) -> None:
+        """Note why a part cannot be had, where nothing has been noted."""
+        if part not in self.missing:
+            self.lacks(part, why)
+
+    def lacks_not(self, part: str) -> None:
+        """Note that a part can be had after all."""
+        if part in self.missing:
+            self.missing = {name: why for name, why in self.missing.items() if name != part}
 
 
 class Frame:
@@ -68,6 +81,7 @@ class Frame:
         step: The step's number.
         parcel: The numbers that are still on a device.
         losses: What was given or found, in order.
+        order: What was measured, in order.
     """
 
     def __init__(self, step: int, started: float, plan: Plan, stopwatch: Stopwatch) -> None:
@@ -78,7 +92,7 @@ class Frame:
         self.parcel = Parcel()
         self.stopwatch = stopwatch
         self.rows: list[Row] = []
-        self.order: list[Seen] = []
+        self.order: list[Reading] = []
         self.forwards = 0
         self.given: list[float] = []
         self.found: list[float] = []
@@ -181,9 +195,9 @@ class Frame:
             hidden=None if row.hidden is None else row.hidden.stats(),
         )
         if row.act is None:
-            row.missing.setdefault("act", _NEVER)
+            row.lacks_otherwise("act", _NEVER)
         elif row.grad is None:
-            row.missing.setdefault("grad", "no gradient arrived")
+            row.lacks_otherwise("grad", "no gradient arrived")
         block.extra = {
             key: value
             for key, value in (
@@ -204,10 +218,10 @@ class Frame:
         if not places:
             return None, None, None
         if all(self.frozen[place] for place in places):
-            row.missing.setdefault("weightGradNorm", "frozen")
+            row.lacks_otherwise("weightGradNorm", "frozen")
         found = [grads[place] for place in places if place in grads]
         if not found:
-            row.missing.setdefault("weightGradNorm", self._no_gradient(row, places))
+            row.lacks_otherwise("weightGradNorm", self._no_gradient(row, places))
         size = root_sum_square(weights[place] for place in places) if places[0] in weights else None
         moved = root_sum_square(updates[place] for place in places) if places[0] in updates else None
         ratio = moved / size if moved is not None and size and not self.skipped else None

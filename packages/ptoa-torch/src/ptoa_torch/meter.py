@@ -21,7 +21,7 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 from operator import neg
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HISTOGRAM_VALUES", "Meter", "Parcel", "Reading", "Receive", "row_norms"]
 
-HISTOGRAM_VALUES = 1024
+HISTOGRAM_VALUES = 512
 _PIECE = 1 << 18  # 1 MiB of float32: stays in a core's cache over several passes
 _DEVICE_PIECE = 1 << 24  # float32 counts up to here without a gap
 _SMALL = 1 << 16
@@ -120,28 +120,87 @@ class Parcel:
 
 
 class Reading:
-    """What is known of one measured tensor; its numbers come when the parcel is opened."""
+    """What is known of one measured tensor; its numbers come when the parcel is opened.
 
-    __slots__ = ("dead", "hist", "parts", "sample", "sat", "waits")
+    Attributes:
+        row: Of which block of a frame the tensor is.
+        part: Which part of the block's row it is.
+        inputs: What is known of the tensors that the block read to make it.
+    """
+
+    __slots__ = (
+        "_at",
+        "_hist",
+        "dead",
+        "deviation",
+        "finite",
+        "inputs",
+        "largest",
+        "mean",
+        "nan",
+        "nonzero",
+        "part",
+        "row",
+        "sample",
+        "sat",
+        "saturated",
+        "total",
+        "waits",
+    )
 
     def __init__(self, sat: str | None) -> None:
         """Start without numbers."""
-        self.parts: list[Moments] = []
+        self.total = self.finite = self.nonzero = self.nan = self.saturated = self.sample = 0
+        self.mean = self.deviation = self.largest = 0.0
         self.waits = False
         self.dead: float | None = None
-        self.hist: Sequence[float] | None = None
-        self.sample = 0
         self.sat = sat
+        self._hist: Sequence[float] | None = None
+        self._at = 0
+        self.row = 0
+        self.part = ""
+        self.inputs: Sequence[Any] = ()
+
+    def put(self, found: Moments) -> None:
+        """Add a piece."""
+        (
+            self.total,
+            self.finite,
+            self.mean,
+            self.deviation,
+            self.largest,
+            self.nonzero,
+            self.nan,
+            self.saturated,
+        ) = found if not self.total else Moments.merged((self.moments, found))
+
+    def put_hist(self, counts: Sequence[float], at: int) -> None:
+        """Take the counts of the bins, from a place among those of many tensors on."""
+        self._hist, self._at = counts, at
+
+    @property
+    def hist(self) -> Sequence[float] | None:
+        """The counts of the bins; None where they were not counted."""
+        return None if self._hist is None else self._hist[self._at : self._at + HIST_BINS]
 
     @property
     def moments(self) -> Moments:
         """All pieces together."""
-        return self.parts[0] if len(self.parts) == 1 else Moments.merged(self.parts)
+        return Moments(
+            self.total,
+            self.finite,
+            self.mean,
+            self.deviation,
+            self.largest,
+            self.nonzero,
+            self.nan,
+            self.saturated,
+        )
 
     @property
     def is_finite(self) -> bool:
         """Whether there is neither NaN nor Inf."""
-        return all(part.finite == part.total for part in self.parts)
+        return self.finite == self.total
 
     def stats(self, scale: float = 1.0) -> TensorStats:
         """The numbers as they stand in a frame, divided by ``scale``."""
@@ -231,8 +290,9 @@ class _Samples:
         places = self._room[: self._filled].to(torch.int32)
         counts = torch.bincount(places, minlength=len(self._readings) * _PER_ROW).view(-1, _PER_ROW)
         counts[:, HIST_BINS - 1] += counts[:, HIST_BINS]  # the largest value itself
-        for reading, hist in zip(self._readings, counts[:, :HIST_BINS].tolist(), strict=True):
-            reading.hist = hist
+        flat = counts[:, :HIST_BINS].reshape(-1).tolist()
+        for index, reading in enumerate(self._readings):
+            reading.put_hist(flat, index * HIST_BINS)
         self._readings, self._filled = [], 0
 
 
@@ -350,7 +410,6 @@ class Meter:
     def _add_large(self, tensor: Tensor, count: int, reading: Reading, parcel: Parcel) -> None:
         """Measure a tensor piece by piece, then its histogram."""
         if not count:
-            reading.parts.append(Moments())
             return
         flat = flat_view(tensor)
         size = _PIECE if flat.device.type == "cpu" else _DEVICE_PIECE
@@ -409,7 +468,7 @@ class Meter:
 
         def receive(values: Sequence[float]) -> None:
             for index, reading in enumerate(readings):
-                reading.parts.append(Moments.read(count, values[index * width : (index + 1) * width]))
+                reading.put(Moments.read(count, values[index * width : (index + 1) * width]))
 
         parcel.put(numbers, receive)
         return numbers[:, 1]
@@ -439,8 +498,15 @@ class Meter:
         for reading, low, high, mean, deviation, top, nonzero, end in zip(
             readings, lows, highs, means, deviations, largest, counts, ends, strict=True
         ):
-            spread = (low, 0.0) if low == high else (mean, deviation)
-            reading.parts.append(Moments._make((width, width, *spread, top, int(nonzero), 0, int(end))))
+            if low == high:
+                mean, deviation = low, 0.0
+            if reading.total:
+                found = Moments(width, width, mean, deviation, top, int(nonzero), 0, int(end))
+                reading.put(found)
+                continue
+            reading.total = reading.finite = width
+            reading.mean, reading.deviation, reading.largest = mean, deviation, top
+            reading.nonzero, reading.saturated = int(nonzero), int(end)
         return largest
 
     def _lines_of(self, height: int) -> _Lines:
@@ -502,7 +568,7 @@ class Meter:
 
         def receive(values: Sequence[float]) -> None:
             for index, reading in enumerate(readings):
-                reading.hist = values[index * HIST_BINS : (index + 1) * HIST_BINS]
+                reading.put_hist(values, index * HIST_BINS)
                 reading.sample = sample
 
         parcel.put(histogram_rows(rows, largest.to(rows.dtype)), receive)

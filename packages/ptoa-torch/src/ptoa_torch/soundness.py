@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .frame import Frame
     from .meter import Parcel, Reading
 
-__all__ = ["Ends", "Finding", "Seen", "Trail", "first_unsound"]
+__all__ = ["Ends", "Finding", "Trail", "first_unsound"]
 
 _MAX_INPUTS = 8
 
@@ -41,15 +41,6 @@ class Ends:
     def receive(self, values: Sequence[float]) -> None:
         """Take the two numbers."""
         self.low, self.high = values
-
-
-class Seen(NamedTuple):
-    """One measured result: whose it is, its numbers, and what is known of what was read for it."""
-
-    row: int
-    part: str
-    reading: Reading
-    inputs: list[Reading | Ends]
 
 
 class Trail:
@@ -77,7 +68,14 @@ class Trail:
             parcel: What takes the numbers that have to be taken for this.
         """
         found: list[Reading | Ends] = []
-        for tensor in _floats(given):
+        rest: list[Any] = []
+        for item in given:
+            entry = self._known.get(id(item))
+            if entry is None or item is made or entry[0]() is not item or entry[1] != _version(item):
+                rest.append(item)
+            else:
+                found.append(entry[2])
+        for tensor in _floats(rest):
             reading = self._reading(tensor, overwritten=tensor is made)
             if reading is not None:
                 found.append(reading)
@@ -182,9 +180,9 @@ def _activation(frame: Frame) -> Finding | None:
     """The first result of a block that is not finite, if it is anyone's fault."""
     acts = {seen.row: seen for seen in frame.order if seen.part == "act"}
     for seen in frame.order:
-        if seen.part == "grad" or seen.reading.is_finite:
+        if seen.part == "grad" or seen.is_finite:
             continue
-        moments = seen.reading.moments
+        moments = seen.moments
         nan, endless = _held(acts.get(seen.row, seen).inputs)
         if not moments.nan and endless in ("masked", "passed"):
             continue  # minus infinity comes and goes as a mask does
@@ -231,8 +229,8 @@ def _held(inputs: Sequence[Reading | Ends]) -> tuple[bool, str]:
 def _gradient(frame: Frame) -> Finding | None:
     """The first gradient that is not finite, in the order in which they arrived."""
     for seen in frame.order:
-        if seen.part == "grad" and not seen.reading.is_finite:
-            kind = _kind(seen.reading.moments.nan)
+        if seen.part == "grad" and not seen.is_finite:
+            kind = _kind(seen.moments.nan)
             text = f"the gradient arriving at block {frame.name(seen.row)} is the first to hold {_said(kind)}"
             return Finding("gradient", kind, text, frame.plan.ids[seen.row], frame.plan.paths[seen.row])
     for place, norm in frame.norms.grad.items():
