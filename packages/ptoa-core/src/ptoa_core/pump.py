@@ -20,6 +20,7 @@ from ._fork import register
 from .encoded import EncodedFrame, encode_frame
 from .errors import PtoaWarning
 from .frames import HealthFrame
+from .late import LateFrame
 from .sinks import FrameSink
 
 __all__ = ["FramePump", "OnError"]
@@ -222,6 +223,10 @@ def _copied(frame: _Frame) -> tuple[_Frame, int]:
     """The frame, safe from changes by the caller, and its number of rows."""
     if isinstance(frame, EncodedFrame):
         return frame, 1
+    if isinstance(frame, LateFrame) and frame.late_rows is not None:
+        late = LateFrame.__new__(LateFrame)
+        late.__dict__.update(frame.__dict__)
+        return late, len(frame.rows) + 1
     if isinstance(frame, HealthFrame):
         # copy.copy would take longer than all the rest of a push.
         kept = HealthFrame.__new__(HealthFrame)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ptoa_core.frames import BlockHealth, HeadPattern, HealthFrame
+from ptoa_core.late import LateFrame, PlainRow
 
 from .meter import Parcel, Reading
 from .parameters import Norms, root_sum_square
@@ -26,6 +27,7 @@ __all__ = ["Frame", "Row"]
 
 _NEVER = "did not run in this step"
 _MAX_LANES = 8
+_NORMS = ("weightNorm", "weightGradNorm", "updateRatio")
 
 
 class Row:
@@ -58,6 +60,10 @@ class Row:
         self.sample = self.size = self.calls = self.grads = 0
         self.awaited = self.omitted = False
         self.missing = missing
+
+    def patterns(self) -> list[HeadPattern] | None:
+        """The corner of each head's pattern."""
+        return None if self.pattern is None else _patterns(self.pattern, self.size)
 
     def lacks(self, part: str, why: str) -> None:
         """Note why a part cannot be had."""
@@ -160,13 +166,13 @@ class Frame:
         if len(self.lanes) > 1:
             self.notes["optimizers"] = [self._lane(lane) for lane in self.lanes.values()][:_MAX_LANES]
         norms = list(grads.values())
-        return HealthFrame(
-            self.step,
-            round((self.ended - self.started) * 1000, 3),
-            math.fsum(losses) / len(losses)
+        return LateFrame(
+            self,
+            step=self.step,
+            t=round((self.ended - self.started) * 1000, 3),
+            loss=math.fsum(losses) / len(losses)
             if losses and all(map(math.isfinite, losses))
             else _unsound(losses),
-            [self._block(row) for row in range(len(self.rows))],
             valLoss=self.val_loss,
             lr=None if self.main is None else self.main.lr,
             gradNorm=root_sum_square(norms) if norms else None,
@@ -175,30 +181,54 @@ class Frame:
             extra=dict(self.notes),
         )
 
+    # ── the rows, asked for when the frame has been built ─────────────────────
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.rows)
+
+    def plain(self, index: int) -> PlainRow | None:
+        """The row of one block, where all its numbers are known and finite."""
+        row = self.rows[index]
+        stats = [
+            reading.plain(part, self.scale if part == "grad" else 1.0)
+            for part, reading in (("act", row.act), ("hidden", row.hidden), ("grad", row.grad))
+            if reading is not None
+        ]
+        numbers = self._numbers(index)
+        known = [item for item in stats if item is not None]
+        finite = math.isfinite(sum(numbers.values()) + sum(row.entropy or ()))
+        if len(known) < len(stats) or not finite:
+            return None
+        return PlainRow(self.plan.ids[index], known, numbers, row.entropy, row.patterns(), self._extra(row))
+
     def _lane(self, lane: Lane) -> dict[str, Any]:
         """What one of several optimizers did."""
         norms = [self.norms.grad[place] for place in lane.places if place in self.norms.grad]
         found = {"step": lane.step, "lr": lane.lr, "gradNorm": root_sum_square(norms) if norms else None}
         return {name: value for name, value in found.items() if value is not None}
 
-    def _block(self, index: int) -> BlockHealth:
+    def block(self, index: int) -> BlockHealth:
         """The row of one block."""
         row = self.rows[index]
-        places = self.places[index]
-        block = BlockHealth(
+        return BlockHealth(
             self.plan.ids[index],
             None if row.act is None else row.act.stats(),
             None if row.grad is None else row.grad.stats(self.scale),
-            *self._norms(places, row),
+            **self._numbers(index),
             headEntropy=None if row.entropy is None else list(row.entropy),
-            headPattern=None if row.pattern is None else _patterns(row.pattern, row.size),
+            headPattern=row.patterns(),
             hidden=None if row.hidden is None else row.hidden.stats(),
+            extra=self._extra(row),
         )
+
+    def _extra(self, row: Row) -> dict[str, Any]:
+        """The extension fields of a row."""
         if row.act is None:
             row.lacks_otherwise("act", _NEVER)
         elif row.grad is None:
             row.lacks_otherwise("grad", "no gradient arrived")
-        block.extra = {
+        extra: dict[str, Any] = {
             key: value
             for key, value in (
                 ("calls", row.calls if row.calls > 1 else 0),
@@ -209,14 +239,18 @@ class Frame:
             if value
         }
         if row.logit is not None and math.isfinite(row.logit):
-            block.extra["maxLogit"] = row.logit
-        return block
+            extra["maxLogit"] = row.logit
+        return extra
+
+    def _numbers(self, index: int) -> dict[str, float]:
+        """The norms of a block and its update ratio, those that are known."""
+        places = self.places[index]
+        found = zip(_NORMS, self._norms(places, self.rows[index]), strict=True) if places else ()
+        return {name: number for name, number in found if number is not None}
 
     def _norms(self, places: list[int], row: Row) -> tuple[float | None, float | None, float | None]:
         """Weight norm, norm of its gradient, and update ratio of a block."""
         weights, grads, updates = self.norms.weight, self.norms.grad, self.norms.update
-        if not places:
-            return None, None, None
         if all(self.frozen[place] for place in places):
             row.lacks_otherwise("weightGradNorm", "frozen")
         found = [grads[place] for place in places if place in grads]

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ptoa_core.late import PlainStats
 from ptoa_core.protocol import HIST_BINS
 
 from . import _compat
@@ -39,6 +40,7 @@ from .stats import (
     to_real,
     unit_axis,
     unit_tops,
+    whole,
     wide_type,
     widened,
 )
@@ -201,6 +203,29 @@ class Reading:
     def is_finite(self) -> bool:
         """Whether there is neither NaN nor Inf."""
         return self.finite == self.total
+
+    def plain(self, part: str, scale: float) -> PlainStats | None:
+        """The numbers as they are written, divided by ``scale``; None where some are not known or finite."""
+        if not self.finite:
+            return None
+        mean, largest = self.mean / scale, self.largest / scale
+        std = self.deviation / math.sqrt(self.finite) / scale
+        if not math.isfinite(mean + std + largest):
+            return None
+        hist = self.hist
+        return PlainStats(
+            part,
+            mean,
+            std,
+            largest,
+            (self.total - self.nonzero) / self.total,
+            None if self.sat is None else self.saturated / self.total,
+            self.nan,
+            self.total - self.finite - self.nan,
+            None if hist is None else whole(hist),
+            self.sample,
+            None if self.dead is None else round(self.dead, 7),
+        )
 
     def stats(self, scale: float = 1.0) -> TensorStats:
         """The numbers as they stand in a frame, divided by ``scale``."""

@@ -70,11 +70,11 @@ class Trail:
         found: list[Reading | Ends] = []
         rest: list[Any] = []
         for item in given:
-            entry = self._known.get(id(item))
-            if entry is None or item is made or entry[0]() is not item or entry[1] != _version(item):
+            reading = None if item is made else self._unwritten(item)
+            if reading is None:
                 rest.append(item)
             else:
-                found.append(entry[2])
+                found.append(reading)
         for tensor in _floats(rest):
             reading = self._reading(tensor, overwritten=tensor is made)
             if reading is not None:
@@ -82,6 +82,14 @@ class Trail:
             elif tensor is not made and not isinstance(tensor, nn.Parameter) and len(found) < _MAX_INPUTS:
                 found.append(_ends(tensor, parcel, given=id(tensor) in self._given))
         return found
+
+    def _unwritten(self, item: Any) -> Reading | None:
+        """The numbers of a tensor that is as it was when it was measured."""
+        entry = self._known.get(id(item))
+        if entry is None:
+            return None
+        tensor = entry[0]()
+        return entry[2] if tensor is not None and tensor is item and entry[1] == _version(tensor) else None
 
     def _reading(self, tensor: Tensor, *, overwritten: bool) -> Reading | None:
         """The numbers of a tensor, or of the one that it is a view of."""

@@ -34,6 +34,7 @@ __all__ = [
     "to_real",
     "unit_axis",
     "unit_tops",
+    "whole",
     "wide_type",
     "widened",
 ]
@@ -120,14 +121,14 @@ class Moments(NamedTuple):
             self.nan,
             self.infinite,
             self.saturated / self.total if sat and self.total else None,
-            _whole(hist) if hist is not None and known else None,
+            whole(hist) if hist is not None and known else None,
         )
         if sample:
             result.extra["histSample"] = sample
         return result
 
 
-def _whole(counts: Sequence[float]) -> list[float]:
+def whole(counts: Sequence[float]) -> list[Any]:
     """Counts as whole numbers, which they may have ceased to be on their way from a device."""
     return list(counts) if type(counts[0]) is int else [int(count) for count in counts]
 
