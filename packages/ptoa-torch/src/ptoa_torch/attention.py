@@ -183,20 +183,22 @@ def probabilities(
     if query.ndim != 4 or key.ndim != 4:
         return None
     queries = query.shape[2]
-    rows = slice(None) if rows is None else rows
-    query = query.detach()[:, :, rows]
+    if rows is not None:
+        query = query[:, :, rows]
     count = sample_of(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-    query, key = query[:count].float(), key.detach()[:count].float()
+    query, key = query.detach()[:count].float(), key.detach()[:count].float()
     if key.shape[1] != query.shape[1]:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = (query * factor) @ key.transpose(-2, -1)
     if is_causal:
-        places = torch.arange(queries, device=key.device)[rows]
+        places = torch.arange(queries, device=key.device)
+        places = places if rows is None else places[rows]
         scores.masked_fill_(torch.arange(key.shape[2], device=key.device) > places[:, None], -math.inf)
     if attn_mask is not None:
         mask = attn_mask.detach()
-        scores = _masked(scores, mask[..., rows, :] if mask.ndim > 1 and mask.shape[-2] > 1 else mask)
+        taken = rows is not None and mask.ndim > 1 and mask.shape[-2] > 1
+        scores = _masked(scores, mask[..., rows, :] if taken else mask)
     if largest is not None:
         largest.append(scores.amax())
     probs = torch.softmax(scores, -1)
@@ -355,7 +357,8 @@ def _computed_again(
         return None
     step = _row_step(query.shape[1], query.shape[2], key.shape[2])
     largest: list[Tensor] = []
-    sample = probabilities(query, key, *args, **kwargs, rows=slice(None, None, step), largest=largest)
+    rows = None if step == 1 else slice(None, None, step)
+    sample = probabilities(query, key, *args, **kwargs, rows=rows, largest=largest)
     first = slice(PATTERN_SIZE)
     corners = sample if step == 1 else probabilities(query[:1], key[:1], *args, **kwargs, rows=first)
     return None if sample is None or corners is None else (sample, corners, largest[0])

@@ -21,7 +21,7 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 from operator import neg
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -56,6 +56,8 @@ _DEVICE_PIECE = 1 << 24  # float32 counts up to here without a gap
 _SMALL = 1 << 16
 _MAX_ROWS = 256
 _STRETCH = 4096
+_QUICK = 7
+_MAX_LINES = 64
 _PER_ROW = HIST_BINS + 1  # the largest value itself has a bin of its own before it joins the last one
 _SAMPLE_ROWS = 512
 _SAMPLE_ROOM = 1 << 18
@@ -85,11 +87,12 @@ class Parcel:
         """Start empty."""
         self._waiting: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Receive]]] = {}
         self._copies: list[tuple[Tensor, object, list[tuple[int, Receive]]]] = []
+        self._here: list[tuple[Sequence[float], Receive]] = []
 
     @property
     def sealed(self) -> bool:
         """Whether the copies have been started."""
-        return bool(self._copies)
+        return bool(self._copies or self._here)
 
     @property
     def on_host(self) -> bool:
@@ -103,7 +106,10 @@ class Parcel:
 
     def seal(self) -> None:
         """Start one copy for each device that numbers wait on."""
-        for (_, dtype), waiting in self._waiting.items():
+        for (device, dtype), waiting in self._waiting.items():
+            if device.type == "cpu":
+                self._here += [(numbers.reshape(-1).tolist(), receive) for numbers, receive in waiting]
+                continue
             flat = torch.cat([numbers.reshape(-1).to(dtype) for numbers, _ in waiting])
             sizes = [(numbers.numel(), receive) for numbers, receive in waiting]
             self._copies.append((*_compat.copy_to_host(flat), sizes))
@@ -111,13 +117,16 @@ class Parcel:
 
     def open(self) -> None:
         """Wait for the copies and hand the numbers out."""
+        here, self._here = self._here, []
+        for values, receive in here:
+            receive(values)
         copies, self._copies = self._copies, []
         for host, done, sizes in copies:
             _compat.wait_for(done)
-            values: list[float] = host.tolist()
+            numbers: list[float] = host.tolist()
             start = 0
             for size, receive in sizes:
-                receive(values[start : start + size])
+                receive(numbers[start : start + size])
                 start += size
 
 
@@ -321,16 +330,41 @@ class _Samples:
         self._readings, self._filled = [], 0
 
 
-class _Lines(NamedTuple):
-    """Where the numbers of so many rows go, in memory that Python shares."""
+class _Lines:
+    """Where the numbers of rows of one shape go; most in memory that Python shares."""
 
-    low: Tensor
-    high: Tensor
-    total: Tensor
-    norm: Tensor
-    nonzero: Tensor
-    saturated: Tensor
-    widths: Tensor
+    __slots__ = (
+        "filled",
+        "flags",
+        "high",
+        "low",
+        "nonzero",
+        "norm",
+        "saturated",
+        "stretches",
+        "sums",
+        "total",
+        "words",
+    )
+
+    def __init__(self, table: Tensor, height: int, width: int, room: Tensor) -> None:
+        """Cut the memory.
+
+        Args:
+            table: A row a number.
+            height: How many rows there are.
+            width: How many values each has.
+            room: Bytes for one flag a value.
+        """
+        self.low, self.high, self.total, self.norm, self.nonzero, self.saturated = table[:6, :height]
+        padded = -(-width // _PAD) * _PAD
+        flags = room[: height * padded].view(height, padded)
+        self.filled = width == padded
+        self.flags = flags if self.filled else flags[:, :width]
+        self.words = flags.view(torch.int64).view(-1, _WORD_GROUP)
+        self.sums = torch.empty(len(self.words), dtype=torch.int64)
+        whole = width % _STRETCH == 0 and width > _STRETCH
+        self.stretches = torch.empty(height * width // _STRETCH) if whole else None
 
 
 class Meter:
@@ -354,11 +388,11 @@ class Meter:
         self._groups: dict[tuple[torch.Size, torch.dtype, torch.device, str | None], _Group] = {}
         self._plain: dict[tuple[torch.Size, str | None], _Group] = {}
         self._last: _Group | None = None
-        self._quick = _Shared(len(_Lines._fields), _MAX_ROWS)
-        self._lines: dict[int, _Lines] = {}
+        self._quick = _Shared(_QUICK, _MAX_ROWS)
+        self._lines: dict[tuple[int, int], _Lines] = {}
         self._samples: _Samples | None = None
         self._floats = torch.empty(0)
-        self._bytes = torch.empty(0, dtype=torch.bool)
+        self._flags = torch.empty(0, dtype=torch.bool)
 
     def add(self, tensor: Tensor, parcel: Parcel, sat: str | None = None) -> Reading:
         """Measure a tensor as it is at this moment.
@@ -379,7 +413,7 @@ class Meter:
                 self._add_large(tensor, count, reading, parcel)
                 return reading
             group = self._group(tensor, sat, plain=plain)
-        elif tensor.requires_grad:
+        elif tensor.requires_grad and torch.is_grad_enabled():
             tensor = tensor.detach()
         if len(group.readings) == len(group.slots):
             self._measure_group(group, parcel)
@@ -428,7 +462,8 @@ class Meter:
         self._groups, self._plain, self._last = {}, {}, None
         self._samples = None
         self._floats = torch.empty(0)
-        self._bytes = torch.empty(0, dtype=torch.bool)
+        self._flags = torch.empty(0, dtype=torch.bool)
+        self._lines = {}
 
     # ── one tensor in pieces, many tensors in rows ────────────────────────────
 
@@ -503,7 +538,7 @@ class Meter:
     def _measure_quickly(self, rows: Tensor, readings: list[Reading], sat: str | None) -> list[float] | None:
         """The moments of each row at once, or None where a row needs the exact way."""
         height, width = rows.shape
-        lines = self._lines_of(height)
+        lines = self._lines_of(height, width)
         torch.amin(rows, 1, out=lines.low)
         torch.amax(rows, 1, out=lines.high)
         lows, highs = self._quick.row(0, height), self._quick.row(1, height)
@@ -511,8 +546,8 @@ class Meter:
         if not all(_LEAST < number < _MOST or number == 0.0 for number in largest):  # NaN is neither
             return None
         torch.sum(rows, 1, out=lines.total)
-        _norms(rows, lines.norm)
-        self._count_nonzero(rows, lines.nonzero)
+        _norms(rows, lines.norm, lines.stretches)
+        self._count_nonzero(rows, lines)
         ends: Sequence[float] = _NO_ENDS[:height]
         if sat is not None:
             lines.saturated.copy_(saturated_rows(rows, sat))
@@ -534,13 +569,17 @@ class Meter:
             reading.nonzero, reading.saturated = int(nonzero), int(end)
         return largest
 
-    def _lines_of(self, height: int) -> _Lines:
-        """Where the numbers of so many rows go."""
-        lines = self._lines.get(height)
+    def _lines_of(self, height: int, width: int) -> _Lines:
+        """Where the numbers of such rows go."""
+        lines = self._lines.get((height, width))
         if lines is None:
-            low, high, total, norm, nonzero, saturated, widths = self._quick.table[:, :height]
-            widths = widths[:, None]
-            lines = self._lines[height] = _Lines(low, high, total, norm, nonzero, saturated, widths)
+            if len(self._lines) >= _MAX_LINES:
+                self._lines.clear()
+            needed = height * -(-width // _PAD) * _PAD
+            if self._flags.numel() < needed:
+                self._flags = torch.empty(max(needed, _PIECE), dtype=torch.bool)
+                self._lines.clear()
+            lines = self._lines[height, width] = _Lines(self._quick.table, height, width, self._flags)
         return lines
 
     def _deviations(self, rows: Tensor, means: list[float], lines: _Lines) -> list[float]:
@@ -552,7 +591,7 @@ class Meter:
             return list(map(math.sqrt, spread))
         apart = self._scratch(rows)
         torch.sub(rows, (lines.total / width)[:, None], out=apart)
-        _norms(apart, lines.norm)
+        _norms(apart, lines.norm, lines.stretches)
         return self._quick.row(3, len(means))
 
     def _scratch(self, rows: Tensor) -> Tensor:
@@ -561,20 +600,14 @@ class Meter:
             self._floats = torch.empty(max(rows.numel(), _PIECE))
         return self._floats[: rows.numel()].view(rows.shape)
 
-    def _count_nonzero(self, rows: Tensor, out: Tensor) -> None:
+    def _count_nonzero(self, rows: Tensor, lines: _Lines) -> None:
         """How many values of each row are not zero: eight bytes summed at a time."""
-        height, width = rows.shape
-        padded = -(-width // _PAD) * _PAD
-        if self._bytes.numel() < height * padded:
-            self._bytes = torch.empty(max(height * padded, _PIECE), dtype=torch.bool)
-        flags = self._bytes[: height * padded].view(height, padded)
-        if padded > width:
-            flags[:, :width].copy_(rows)
-            flags[:, width:].zero_()
-        else:
-            flags.copy_(rows)
-        words = flags.view(torch.int64).view(height, -1, _WORD_GROUP).sum(2)
-        torch.sum(words.view(torch.uint8), 1, dtype=torch.float32, out=out)
+        if not lines.filled:
+            lines.words.zero_()
+        lines.flags.copy_(rows)
+        torch.sum(lines.words, 1, out=lines.sums)
+        bytes_ = lines.sums.view(torch.uint8).view(len(rows), -1)
+        torch.sum(bytes_, 1, dtype=torch.float32, out=lines.nonzero)
 
     # ── histograms ────────────────────────────────────────────────────────────
 
@@ -583,7 +616,7 @@ class Meter:
         self._samples = self._samples or _Samples()
         half = HIST_BINS // 2
         self._quick.write(6, [number / half or 1.0 for number in largest])
-        self._samples.add(rows, self._lines_of(len(largest)).widths, readings, count)
+        self._samples.add(rows, self._quick.table[6, : len(largest), None], readings, count)
 
     def _count(
         self, rows: Tensor, largest: Tensor, readings: list[Reading], count: int, parcel: Parcel
@@ -606,9 +639,9 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _travels_as(numbers: Tensor) -> torch.dtype:
-    """The type of a copy: one for all numbers of a device; on the CPU counts stay whole numbers."""
-    if numbers.device.type == "cpu" and not numbers.is_floating_point():
-        return torch.int64
+    """The type of a copy: one for all numbers of a device; on the CPU nothing is copied."""
+    if numbers.device.type == "cpu":
+        return numbers.dtype
     return torch.float32 if numbers.device.type == "mps" else torch.float64
 
 
@@ -620,18 +653,25 @@ def _stride(count: int, last: int) -> int:
     return max(step, 1)
 
 
-def _norms(rows: Tensor, out: Tensor) -> None:
-    """The L2 norm of each float32 row, summed in stretches so that rounding does not add up."""
+def _norms(rows: Tensor, out: Tensor, kept: Tensor | None = None) -> None:
+    """The L2 norm of each float32 row, summed in stretches so that rounding does not add up.
+
+    Args:
+        rows: The rows.
+        out: Takes the norms.
+        kept: Memory for the norm of each stretch, where a row is a whole number of them.
+    """
     height, width = rows.shape
+    if kept is not None:
+        _vector_norm(rows.view(-1, _STRETCH), dim=1, out=kept)
+        _vector_norm(kept.view(height, -1), dim=1, out=out)
+        return
     if width <= 2 * _STRETCH:
         _vector_norm(rows, dim=1, out=out)
         return
     whole = width - width % _STRETCH
-    if whole == width:
-        stretches = _vector_norm(rows.view(-1, _STRETCH), dim=1)
-    else:
-        stretches = _vector_norm(rows[:, :whole].unflatten(1, (-1, _STRETCH)), dim=2)
-    _vector_norm(stretches.view(height, -1), dim=1, out=out)
+    stretches = _vector_norm(rows[:, :whole].unflatten(1, (-1, _STRETCH)), dim=2)
+    _vector_norm(stretches, dim=1, out=out)
     if whole < width:
         torch.hypot(out, _vector_norm(rows[:, whole:], dim=1), out=out)
 

@@ -176,12 +176,14 @@ class Shelf:
 
     def load(self, tensors: Sequence[Tensor], parcel: Parcel, receive: Receive) -> None:
         """Copy the tensors' values onto the shelf; send the norm of each, by its place in the list."""
-        self._change(_compat.foreach_copy, _pieces(tensors)[0], parcel, receive)
+        pieces, _ = _pieces(tensors)
+        self._change(_compat.foreach_copy, pieces, parcel, receive)
 
     def subtract(self, tensors: Sequence[Tensor], parcel: Parcel, receive: Receive) -> None:
         """Subtract the tensors from what is on the shelf; send the norms of the differences."""
-        if self.fits(tensors):
-            self._change(torch._foreach_sub_, _pieces(tensors)[0], parcel, receive)
+        pieces, _ = _pieces(tensors)
+        if self._shapes == [piece.shape for piece in pieces]:
+            self._change(torch._foreach_sub_, pieces, parcel, receive)
 
     def fits(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the memory has the tensors' shapes."""

@@ -511,15 +511,20 @@ class Probe:
         again = _compat.in_backward()
         aside = self._standing_aside
         if not aside or f"block {frame.plan.ids[target.rows[0]]}" not in aside:
+            builds = torch.is_grad_enabled()
+            torch._C._set_grad_enabled(False)  # cheaper than to cut each tensor from its graph
             try:
                 with torch._C.DisableTorchFunction():  # our own calls are not the model's
                     tensor = output if isinstance(output, Tensor) else first_tensor(output)
                     if again:
                         self._ran_again(frame, target, tensor)
                     else:
+                        frame.without_grad = frame.without_grad or not builds
                         self._measure(frame, target, given, tensor)
             except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
                 self._stand_aside(f"block {frame.plan.ids[target.rows[0]]}", error)
+            finally:
+                torch._C._set_grad_enabled(builds)
         frame.stopwatch.spent("backward" if again else "forward", clock() - started)
 
     def _measure(self, frame: Frame, target: Target, given: tuple[Any, ...], tensor: Tensor | None) -> None:
@@ -535,7 +540,6 @@ class Probe:
             row.lacks(target.part, "no tensor in what it returned")
             return
         self._put_reading(frame, target, index, given, tensor)
-        frame.without_grad = frame.without_grad or not torch.is_grad_enabled()
         if target.part == "act":
             self._await_grad(frame, index, row, tensor)
 
