@@ -139,38 +139,18 @@ class Reading:
         inputs: What is known of the tensors that the block read to make it.
     """
 
-    __slots__ = (
-        "_at",
-        "_hist",
-        "dead",
-        "deviation",
-        "finite",
-        "inputs",
-        "largest",
-        "mean",
-        "nan",
-        "nonzero",
-        "part",
-        "row",
-        "sample",
-        "sat",
-        "saturated",
-        "total",
-        "waits",
-    )
+    # Kept on the class, since most readings never change most of them.
+    total = finite = nonzero = nan = saturated = sample = row = _at = 0
+    mean = deviation = largest = 0.0
+    waits = False
+    part = ""
+    dead: float | None = None
+    inputs: Sequence[Any] = ()
+    _hist: Sequence[float] | None = None
 
     def __init__(self, sat: str | None) -> None:
         """Start without numbers."""
-        self.total = self.finite = self.nonzero = self.nan = self.saturated = self.sample = 0
-        self.mean = self.deviation = self.largest = 0.0
-        self.waits = False
-        self.dead: float | None = None
         self.sat = sat
-        self._hist: Sequence[float] | None = None
-        self._at = 0
-        self.row = 0
-        self.part = ""
-        self.inputs: Sequence[Any] = ()
 
     def put(self, found: Moments) -> None:
         """Add a piece."""
