@@ -50,6 +50,7 @@ class FramePump:
 
     Attributes:
         dropped: How many frames were not taken because the queue was full.
+        busy: Seconds that encoding and giving to the sinks took so far.
 
     Example:
         >>> from ptoa_core.sinks import CallableSink
@@ -74,6 +75,7 @@ class FramePump:
     ) -> None:
         """Start the thread."""
         self.dropped = 0
+        self.busy = 0.0
         self._sinks = list(sinks)
         self._on_error = on_error or _warn
         self._single = single
@@ -189,7 +191,9 @@ class FramePump:
                 item.set()
                 continue
             frame, weight = item
+            started = time.perf_counter()
             self._deliver(frame)
+            self.busy += time.perf_counter() - started
             self._taken_blocks += weight
             self._taken_frames += 1
             del item, frame  # a waiting thread must not keep the last frame alive

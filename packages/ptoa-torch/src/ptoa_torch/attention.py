@@ -21,6 +21,8 @@ from torch.overrides import TorchFunctionMode
 
 from ptoa_core.protocol import PATTERN_SIZE
 
+from .timing import clock
+
 __all__ = [
     "ENTROPY_VALUES",
     "MAX_VALUES",
@@ -290,14 +292,22 @@ class AttentionMode(TorchFunctionMode):
             entropy and one that holds at least the corner, and with the largest score of the
             sample before softmax.
         fail: Called with an exception of our own, which never reaches the model.
+        spent: Called with the seconds that looking took.
     """
 
-    def __init__(self, heads: int, show: Show, fail: Callable[[Exception], object]) -> None:
+    def __init__(
+        self,
+        heads: int,
+        show: Show,
+        fail: Callable[[Exception], object],
+        spent: Callable[[float], object] | None = None,
+    ) -> None:
         """Remember whom to show them to."""
         super().__init__()
         self._heads = heads
         self._show = show
         self._fail = fail
+        self._spent = spent
         self._seen = False
 
     def __torch_function__(
@@ -306,11 +316,14 @@ class AttentionMode(TorchFunctionMode):
         """Let the call through, then look at it."""
         result = func(*args, **(kwargs or {}))
         if not self._seen and (func in _SOFTMAX or func is F.scaled_dot_product_attention):
+            started = clock()
             try:
                 self._look(func, args, kwargs or {}, result)
             except Exception as error:  # noqa: BLE001  # looking must not end the user's forward
                 self._seen = True
                 self._fail(error)
+            if self._spent is not None:
+                self._spent(clock() - started)
         return result
 
     def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:

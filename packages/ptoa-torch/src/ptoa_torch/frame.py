@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Frame", "Row"]
 
 _NEVER = "did not run in this step"
+_OTHERS = "other blocks have their turn in this frame, to stay within the budget"
 _MAX_LANES = 8
 _NORMS = ("weightNorm", "weightGradNorm", "updateRatio")
 
@@ -117,15 +118,41 @@ class Frame:
         self.places: list[list[int]] = []
         self.ended = started
         self.zeroed = False
+        self._turn = (0, 1)
         self.forget()
 
     def forget(self) -> None:
         """Drop what a forward gave, when another one of the same step is measured in its place."""
         self.rows = [Row(missing) for missing in self.plan.missing]
+        if self.is_part:
+            for index, target in self.plan.measured():
+                if not self.takes(target.rows[0]):
+                    self.rows[index].lacks("act", _OTHERS)
+                    self.rows[index].lacks("grad", _OTHERS)
         self.order = []
         self.found = []
         self.calls: dict[int, int] = {}
         self.without_grad = False
+
+    def share_out(self, turn: int, turns: int) -> None:
+        """Measure only some blocks' activations and gradients: those whose turn it is.
+
+        Args:
+            turn: A number that goes up from frame to frame.
+            turns: After how many frames each block has had its turn.
+        """
+        self._turn = turn % turns, turns
+        self.forget()
+
+    def takes(self, row: int) -> bool:
+        """Whether it is a block's turn; of one with several rows the first is asked for."""
+        turn, turns = self._turn
+        return row % turns == turn
+
+    @property
+    def is_part(self) -> bool:
+        """Whether blocks take turns."""
+        return self._turn[1] > 1
 
     def put_number(self, value: float | Tensor | None, into: Callable[[float], object]) -> None:
         """Have ``into`` called with a number, at once or when it has arrived."""

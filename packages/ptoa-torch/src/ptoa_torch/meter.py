@@ -261,7 +261,7 @@ class _Group:
         self.matrix = torch.empty((rows, values), dtype=dtype, device=device)
         self.slots = self.matrix.view(rows, *shape).unbind(0)
         self.shape = shape
-        self.step = _stride(values, shape[-1] if shape else 1)
+        self.steps = [_stride(values, shape[-1] if shape else 1, coarse=coarse) for coarse in (False, True)]
         self.sat = sat
         self.readings: list[Reading] = []
         self.unit = unit_axis(torch.empty(shape, device="meta"))
@@ -354,6 +354,9 @@ class Meter:
         hist: Whether to count histograms: of all values up to three times ``HISTOGRAM_VALUES``,
             beyond that of at least that many, evenly spaced. ``histSample`` says how many.
 
+    Attributes:
+        is_coarse: Whether histograms are of a quarter of those values.
+
     Example:
         >>> meter, parcel = Meter(), Parcel()
         >>> reading = meter.add(torch.tensor([1.0, 3.0]), parcel)
@@ -364,6 +367,7 @@ class Meter:
 
     def __init__(self, hist: bool = True) -> None:
         """Take no memory until something is measured."""
+        self.is_coarse = False
         self._hist = hist
         self._groups: dict[tuple[torch.Size, torch.dtype, torch.device, str | None], _Group] = {}
         self._plain: dict[tuple[torch.Size, str | None], _Group] = {}
@@ -458,7 +462,7 @@ class Meter:
             for piece in flat.split(size)
         ]
         if self._hist:
-            sample = widened(flat[:: _stride(count, tensor.shape[-1])]).view(1, -1)
+            sample = widened(flat[:: _stride(count, tensor.shape[-1], coarse=self.is_coarse)]).view(1, -1)
             known = [largest[0] for largest in found if isinstance(largest, list)]
             if len(known) == len(found):
                 self._sample(sample, [max(known)], [reading], count)
@@ -475,7 +479,7 @@ class Meter:
             group.counts_dead = False
             self._count_dead_rows(group, readings, parcel)
         if self._hist:
-            sample = rows[:, :: group.step]
+            sample = rows[:, :: group.steps[self.is_coarse]]
             if isinstance(largest, list):
                 self._sample(sample, largest, readings, rows.shape[1])
             else:
@@ -625,9 +629,9 @@ def _travels_as(numbers: Tensor) -> torch.dtype:
     return torch.float32 if numbers.device.type == "mps" else torch.float64
 
 
-def _stride(count: int, last: int) -> int:
-    """An odd step that leaves at least ``HISTOGRAM_VALUES`` values and visits every column."""
-    step = (count // HISTOGRAM_VALUES - 1) | 1
+def _stride(count: int, last: int, *, coarse: bool) -> int:
+    """An odd step that leaves at least ``HISTOGRAM_VALUES`` values, or a quarter, and visits every column."""
+    step = (count // (HISTOGRAM_VALUES // 4 if coarse else HISTOGRAM_VALUES) - 1) | 1
     while step > 1 and math.gcd(step, last) != 1:
         step -= 2
     return max(step, 1)

@@ -141,6 +141,7 @@ class Probe:
     def arm(self, frame: Frame) -> None:
         """Get ready to measure the next step."""
         self.frame = frame
+        self._meter.is_coarse = frame.is_part
         if self._stale and self.plan is not None:
             self.plan.refresh(self.root)
         self._entries.open(self._forward)
@@ -176,7 +177,9 @@ class Probe:
         if frame is None:
             return
         unseen = not frame.forwards and not frame.calls
-        self._stale = any(id(target) not in frame.calls for target in frame.plan.targets)
+        self._stale = any(
+            id(target) not in frame.calls for target in frame.plan.targets if frame.takes(target.rows[0])
+        )
         self._entries.close(unseen=unseen)
         self._take_off()
         self._expected = max(1, frame.forwards)
@@ -208,17 +211,19 @@ class Probe:
             closed: Ids of modules that run in compiled graphs of their own.
             inside: Whether the hooks are for those modules only.
         """
-        if plan is None:
+        frame = self.frame
+        if plan is None or frame is None:
             return
         for target in plan.targets:
             module = target.module
-            if module is not None and (id(module) in closed) == inside:
+            if module is not None and (id(module) in closed) == inside and frame.takes(target.rows[0]):
                 put = self._hooks.before if target.takes_input else self._hooks.after
                 put(module, self._react(target), target)
         # The compiler asks which modes are entered, so none is around a part that it runs.
         if bool(closed) == inside:
             for module, row, heads in plan.attention:
-                self._hooks.around(module, self._attend(module, row, heads))
+                if frame.takes(row):
+                    self._hooks.around(module, self._attend(module, row, heads))
             if plan.functions:
                 self._mode = FunctionWatch(plan.functions, self._saw_function)
                 for path, module in plan.scopes.items():
@@ -425,6 +430,7 @@ class Probe:
         frame.without_grad = False
         self._name_hidden(frame, closed, None)
         spent = clock() - started
+        frame.stopwatch.forget("forward")
         frame.stopwatch.spent("data", spent)
         frame.notes.setdefault("cost", {})["eagerPass"] = round(spent * 1000, 3)
 
@@ -507,6 +513,8 @@ class Probe:
         if not frame.rows and self.plan is not None:
             frame.plan = self.plan
             frame.forget()
+        if not frame.takes(target.rows[0]):
+            return
         started = clock()
         again = _compat.in_backward()
         aside = self._standing_aside
@@ -611,11 +619,14 @@ class Probe:
             if frame is None or not wanted or frame.rows[row].entropy is not None or frame.rows[row].sample:
                 return forward(*args, **kwargs)
             if isinstance(module, nn.MultiheadAttention):
+                started = clock()
                 off = torch._C.DisableTorchFunction()
                 with self._aside(place), off, torch.no_grad(), _compat.no_autocast():
                     self._show_multihead(frame, row, module, args, kwargs)
+                frame.stopwatch.spent("forward", clock() - started)
                 return forward(*args, **kwargs)
-            with AttentionMode(heads, partial(self._show, frame, row), fail):
+            spent = partial(frame.stopwatch.spent, "forward")
+            with AttentionMode(heads, partial(self._show, frame, row), fail, spent):
                 return forward(*args, **kwargs)
 
         return around
@@ -636,7 +647,6 @@ class Probe:
 
     def _show(self, frame: Frame, index: int, sample: Tensor, first: Tensor, logit: Tensor) -> None:
         """Send the entropy, the corner and the largest score of one block's attention."""
-        started = clock()
         row = frame.rows[index]
         row.sample = sample.shape[0]
         pattern = corner(first)
@@ -649,7 +659,6 @@ class Probe:
         row.omitted = row.size > 0 and not self._turns.takes(index, heads=len(pattern), size=row.size)
         if row.size and not row.omitted:
             frame.parcel.put(pattern, lambda values: setattr(row, "pattern", values))
-        frame.stopwatch.spent("forward", clock() - started)
 
     # ── the step ──────────────────────────────────────────────────────────────
 
@@ -664,6 +673,7 @@ class Probe:
             if self._updates.before(frame, optimizer, has_closure):
                 frame.stopwatch.mark("backwarded", now)
                 frame.stopwatch.mark("stepping")
+        frame.stopwatch.spent("weights", clock() - now)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer has stepped."""
