@@ -113,13 +113,33 @@ def test_an_empty_list_is_measured():
     assert norms == Norms()
 
 
-def test_a_shelf_keeps_tensors_of_one_shape_side_by_side():
-    tensors = [torch.ones(2, 3), torch.ones(3), torch.full((2, 3), 2.0)]
-    shelf = Shelf(tensors)
-    shelf.load(tensors)
-    assert [rows.shape for rows in shelf._rows] == [(2, 6), (1, 3)]
-    assert torch.equal(shelf._views[2], tensors[2])
-    assert not shelf.fits([torch.ones(3, 2), torch.ones(3), torch.ones(2, 3)])
+def test_a_shelf_measures_what_it_is_given_and_what_is_subtracted():
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(2, 3), (3,), (700, 900), (1,), (255,), (256,), (257,), (0,)]
+    first, second = ([torch.randn(shape, generator=generator) for shape in shapes] for _ in range(2))
+    shelf, parcel, found = Shelf(first), Parcel(), [{}, {}]
+    shelf.load(first, parcel, found[0].update)
+    shelf.subtract(second, parcel, found[1].update)
+    opened(parcel)
+    assert found[0] == approx(first)
+    assert found[1] == approx([one - other for one, other in zip(first, second, strict=True)])
+
+
+@pytest.mark.parametrize("factor", [1e30, 1e-30, 1e-43], ids=str)
+def test_a_shelf_neither_overflows_nor_lets_vanish(factor):
+    made, found, parcel = [torch.ones(400_000) * factor, torch.zeros(3), torch.ones(7)], {}, Parcel()
+    Shelf(made).load(made, parcel, found.update)
+    opened(parcel)
+    assert found == approx(made)
+
+
+@pytest.mark.parametrize("other", [(3, 2), (6,), (2, 4), (2, 3, 1)], ids=str)
+def test_a_shelf_does_not_take_tensors_of_other_shapes(other):
+    shelf, found = Shelf([torch.ones(2, 3), torch.ones(3)]), {}
+    given = [torch.ones(other), torch.ones(3)]
+    assert not shelf.fits(given)
+    shelf.subtract(given, Parcel(), found.update)
+    assert found == {}
 
 
 def test_several_tensors_have_one_norm():

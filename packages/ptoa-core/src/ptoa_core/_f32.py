@@ -94,16 +94,20 @@ def shortest_texts(values: Sequence[float]) -> list[str]:
     """
     given = array("f", values)
     texts = ("%.7g " * len(given) % tuple(given)).split()
-    for digits in ("%.8g", "%.9g"):
-        found = array("f", map(float, texts))
-        if found == given:
+    places: Sequence[int] = range(len(given))
+    for digits in ("%.8g ", "%.9g "):
+        found = array("f", [float(texts[place]) for place in places])
+        places = [place for place, number in zip(places, found) if number != given[place]]  # noqa: B905  # of one length
+        if not places:
             break
-        for place, number in enumerate(given):
-            if found[place] != number:
-                texts[place] = digits % number
-    for place, value in enumerate(values):
-        if value != 0.0 and not _LEAST_F32 <= abs(value) <= _MOST_F32:
-            texts[place] = repr(value)
+        longer = (digits * len(places) % tuple([given[place] for place in places])).split()
+        for place, text in zip(places, longer):  # noqa: B905  # of one length
+            texts[place] = text
+    sizes = [abs(value) for value in values if value]
+    if sizes and not _LEAST_F32 <= min(sizes) <= max(sizes) <= _MOST_F32:
+        for place, value in enumerate(values):
+            if value != 0.0 and not _LEAST_F32 <= abs(value) <= _MOST_F32:
+                texts[place] = repr(value)
     return texts
 
 

@@ -8,6 +8,7 @@ anything else the answer is None, and the general encoder writes it or refuses i
 from __future__ import annotations
 
 import json
+from itertools import chain, islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from .protocol import MAX_INTEGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from .late import PlainRow, PlainStats, Rows
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _PARTS = tuple((name, f',"{name}":') for name in ("act", "hidden", "grad"))
@@ -46,8 +49,23 @@ class _Counts(dict[float, str]):
         return text
 
 
+class _Ids(dict[str, str]):
+    """The texts of block ids, remembered: every frame of a run has the same."""
+
+    def __missing__(self, name: str) -> str:
+        """The text of an id that was not asked for before."""
+        text = _ENCODER.encode(name)
+        if not text.isascii():
+            raise _UnusualError
+        if len(self) < _MOST_KEPT:
+            self[name] = text
+        return text
+
+
 _MOST_KEPT = 1 << 14
+_TOGETHER = 64
 _COUNTS = _Counts()
+_IDS = _Ids()
 
 
 def block_texts(block: object, *, single: bool) -> tuple[bytes, bytes] | None:
@@ -67,6 +85,66 @@ def block_texts(block: object, *, single: bool) -> tuple[bytes, bytes] | None:
         return f'{first},"headPattern":{_patterns(block.headPattern)}{last}}}'.encode("ascii"), lean
     except (_UnusualError, ValueError, TypeError, OverflowError):
         return None
+
+
+def rows_texts(rows: Rows, *, single: bool) -> Iterator[tuple[bytes, bytes] | None]:
+    """The JSON of each row and the same without its patterns; None for one that is no plain row.
+
+    Args:
+        rows: The rows of a frame.
+        single: As in ``block_texts``.
+    """
+    spell = shortest_texts if single else _full_texts
+    for first in range(0, len(rows), _TOGETHER):
+        some = [rows.plain(index) for index in range(first, min(first + _TOGETHER, len(rows)))]
+        numbers = [[] if row is None else _numbers_of(row) for row in some]
+        spelt = iter(spell(list(chain.from_iterable(numbers))))
+        for row, own in zip(some, numbers):  # noqa: B905  # of one length
+            texts = list(islice(spelt, len(own)))
+            yield None if row is None else _plain_row(row, texts)
+
+
+def _numbers_of(row: PlainRow) -> list[float]:
+    """The numbers of a row that are spelt, in their order."""
+    numbers = [number for stats in row.stats for number in stats[1:5]]
+    numbers += row.numbers.values()
+    numbers += row.entropy or ()
+    return numbers
+
+
+def _plain_row(row: PlainRow, spelt: list[str]) -> tuple[bytes, bytes] | None:
+    """The JSON of a row, whose numbers are spelt already, and the same without its patterns."""
+    try:
+        first = f'{{"id":{_IDS[row.id]}'
+        place = 0
+        for stats in row.stats:
+            first += _plain_stats(stats, *spelt[place : place + 4])
+            place += 4
+        for key in row.numbers:
+            first += f',"{key}":{spelt[place]}'
+            place += 1
+        if row.entropy:
+            first += f',"headEntropy":[{",".join(spelt[place:])}]'
+        last = _extra(row.extra) if row.extra else ""
+        lean = f"{first}{last}}}".encode("ascii")
+        if row.patterns is None:
+            return lean, lean
+        return f'{first},"headPattern":{_patterns(row.patterns)}{last}}}'.encode("ascii"), lean
+    except (_UnusualError, ValueError, TypeError):
+        return None
+
+
+def _plain_stats(stats: PlainStats, mean: str, std: str, largest: str, zeros: str) -> str:
+    """The JSON of one tensor's statistics."""
+    part, _, _, _, _, sat, nan, inf, hist, sample, dead = stats
+    ends = "" if sat is None else f',"satFrac":{sat!r}'
+    counts = "" if hist is None else f',"hist":[{",".join(map(_COUNTS.__getitem__, hist))}]'
+    sampled = f',"histSample":{sample}' if sample else ""
+    gone = "" if dead is None else f',"deadFrac":{dead!r}'
+    return (
+        f',"{part}":{{"mean":{mean},"std":{std},"absMax":{largest},"zeroFrac":{zeros}{ends}'
+        f',"nanCount":{nan},"infCount":{inf}{counts}{sampled}{gone}}}'
+    )
 
 
 def _full_texts(values: list[float]) -> list[str]:

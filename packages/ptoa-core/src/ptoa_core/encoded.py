@@ -9,13 +9,14 @@ written by ``_quick``, anything else by the general encoder.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ._quick import block_texts
+from ._quick import block_texts, rows_texts
 from .errors import FrameError, JsonError
 from .frames import HealthFrame, TraceFrame, non_finite_name
 from .jsontext import dumps, is_suspect, loads
+from .late import LateFrame, Rows
 from .protocol import MAX_DEPTH, MAX_INTEGER, MAX_LINE_BYTES
 from .terminal import shown
 
@@ -121,16 +122,15 @@ def encode_trace(frame: TraceFrame | Mapping[str, Any]) -> bytes:
 
 def _encode(frame: HealthFrame | Mapping[str, Any], single: bool) -> EncodedFrame:
     """Encode head and blocks apart, then join them."""
-    head, blocks = _parts(frame)
+    rows = frame.late_rows if isinstance(frame, LateFrame) and not frame.nonFinite else None
+    head, blocks = _parts(frame if rows is None else frame.head())  # type: ignore[union-attr]  # it is late
     step = head.get("step")
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= MAX_INTEGER:
         raise FrameError(f"frame.step must be an integer of at least 0, found {shown(step)}")
     names: dict[str, str] = {}
     full: list[bytes] = []
     lean: list[bytes] = []
-    for block in blocks:
-        quick = block_texts(block, single=single)
-        text, rest = quick or _block_texts(block if isinstance(block, dict) else block.to_dict(), names)
+    for text, rest in _texts_of(blocks if rows is None else rows, names, single=single):
         full.append(text)
         lean.append(rest)
     head = _finite(head, "", names)
@@ -140,6 +140,20 @@ def _encode(frame: HealthFrame | Mapping[str, Any], single: bool) -> EncodedFram
     return EncodedFrame(
         step, _joined(head, "blocks", full), _joined(head, "blocks", lean) if thinned else None
     )
+
+
+def _texts_of(
+    rows: list[Any] | Rows, names: dict[str, str], *, single: bool
+) -> Iterator[tuple[bytes, bytes]]:
+    """The JSON of each row and the same without its patterns; what is not finite is added to ``names``."""
+    if isinstance(rows, list):
+        for block in rows:
+            yield block_texts(block, single=single) or _block_texts(
+                block if isinstance(block, dict) else block.to_dict(), names
+            )
+        return
+    for index, texts in enumerate(rows_texts(rows, single=single)):
+        yield texts or next(_texts_of([rows.block(index)], names, single=single))
 
 
 def _parts(frame: HealthFrame | Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:

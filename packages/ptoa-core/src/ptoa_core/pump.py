@@ -20,6 +20,7 @@ from ._fork import register
 from .encoded import EncodedFrame, encode_frame
 from .errors import PtoaWarning
 from .frames import HealthFrame
+from .late import LateFrame
 from .sinks import FrameSink
 
 __all__ = ["FramePump", "OnError"]
@@ -49,6 +50,7 @@ class FramePump:
 
     Attributes:
         dropped: How many frames were not taken because the queue was full.
+        busy: Seconds that encoding and giving to the sinks took so far.
 
     Example:
         >>> from ptoa_core.sinks import CallableSink
@@ -73,6 +75,7 @@ class FramePump:
     ) -> None:
         """Start the thread."""
         self.dropped = 0
+        self.busy = 0.0
         self._sinks = list(sinks)
         self._on_error = on_error or _warn
         self._single = single
@@ -188,7 +191,9 @@ class FramePump:
                 item.set()
                 continue
             frame, weight = item
+            started = time.perf_counter()
             self._deliver(frame)
+            self.busy += time.perf_counter() - started
             self._taken_blocks += weight
             self._taken_frames += 1
             del item, frame  # a waiting thread must not keep the last frame alive
@@ -222,6 +227,10 @@ def _copied(frame: _Frame) -> tuple[_Frame, int]:
     """The frame, safe from changes by the caller, and its number of rows."""
     if isinstance(frame, EncodedFrame):
         return frame, 1
+    if isinstance(frame, LateFrame) and frame.late_rows is not None:
+        late = LateFrame.__new__(LateFrame)
+        late.__dict__.update(frame.__dict__)
+        return late, len(frame.rows) + 1
     if isinstance(frame, HealthFrame):
         # copy.copy would take longer than all the rest of a push.
         kept = HealthFrame.__new__(HealthFrame)

@@ -247,7 +247,9 @@ _transforms: Callable[[], Any] = getattr(
 
 def holds_numbers(tensor: Tensor) -> bool:
     """Whether there are values behind a tensor; a fake one has only a shape."""
-    return tensor.device.type != "meta" and type(tensor).__name__ not in ("FakeTensor", "FunctionalTensor")
+    kind = type(tensor)
+    usual = kind is Tensor or kind.__name__ not in ("FakeTensor", "FunctionalTensor")
+    return usual and not tensor.is_meta
 
 
 def foreach_copy(targets: list[Tensor], sources: list[Tensor]) -> None:
@@ -355,8 +357,21 @@ def compiled_parts(root: nn.Module) -> frozenset[int]:
     """The ids of all modules below the root that run in compiled graphs of their own."""
     if not compiler_loaded():
         return frozenset()
-    closed = (module for module in root.modules() if module is not root and is_compiled(module))
+    closed = [module for module in _below(root) if is_compiled(module)]
     return frozenset(id(part) for module in closed for part in module.modules())
+
+
+def _below(root: nn.Module) -> list[nn.Module]:
+    """All modules below the root; ``modules()`` takes several times as long, on every frame step."""
+    found: dict[int, nn.Module] = {}
+    waiting = [root]
+    while waiting:
+        for module in waiting.pop()._modules.values():
+            if module is not None and id(module) not in found:
+                found[id(module)] = module
+                waiting.append(module)
+    found.pop(id(root), None)
+    return list(found.values())
 
 
 def compiler_loaded() -> bool:

@@ -21,6 +21,8 @@ from torch.overrides import TorchFunctionMode
 
 from ptoa_core.protocol import PATTERN_SIZE
 
+from .timing import clock
+
 __all__ = [
     "ENTROPY_VALUES",
     "MAX_VALUES",
@@ -36,8 +38,8 @@ __all__ = [
     "shown_by",
 ]
 
-ENTROPY_VALUES = 1 << 16
-MAX_VALUES = 1 << 19
+ENTROPY_VALUES = 1 << 14
+MAX_VALUES = 1 << 17
 PATTERN_BYTES = 2_000_000  # of one frame, as they are written
 _HEAD_BYTES = 48  # what is written of a head beside its numbers
 _SOFTMAX = frozenset((F.softmax, torch.softmax, Tensor.softmax))
@@ -75,7 +77,7 @@ def attention_entropy(probs: Tensor) -> Tensor:
         raise ValueError(f"probs must be (batch, head, query, key), found shape {tuple(probs.shape)}")
     wide = probs.detach().to(torch.float32)
     # p * log(p + tiny) is three times as fast as entr and differs by less than 1e-28.
-    return -(wide * (wide + _TINY).log()).sum((0, 2, 3)) / (wide.shape[0] * wide.shape[2])
+    return (wide + _TINY).log().mul_(wide).sum((0, 2, 3)) / -(wide.shape[0] * wide.shape[2])
 
 
 def sample_of(sequences: int, heads: int, queries: int, keys: int) -> int:
@@ -166,7 +168,7 @@ def probabilities(
     scale: float | None = None,
     enable_gqa: bool = False,
     *,
-    rows: Tensor | None = None,
+    rows: Tensor | slice | None = None,
     largest: list[Tensor] | None = None,
 ) -> Tensor | None:
     """What ``scaled_dot_product_attention`` would weigh its values by, for the first sequences.
@@ -182,23 +184,30 @@ def probabilities(
     """
     if query.ndim != 4 or key.ndim != 4:
         return None
-    rows = torch.arange(query.shape[2], device=query.device) if rows is None else rows
-    count = sample_of(query.shape[0], query.shape[1], len(rows), key.shape[2])
-    query, key = query.detach()[:count, :, rows].float(), key.detach()[:count].float()
+    queries = query.shape[2]
+    if rows is not None:
+        query = query[:, :, rows]
+    count = sample_of(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    query, key = query.detach()[:count].float(), key.detach()[:count].float()
     if key.shape[1] != query.shape[1]:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = query @ key.transpose(-2, -1) * factor
+    scores = (query * factor) @ key.transpose(-2, -1)
     if is_causal:
-        later = torch.arange(key.shape[2], device=key.device) > rows[:, None]
-        scores = scores.masked_fill(later, -math.inf)
+        places = torch.arange(queries, device=key.device)
+        places = places if rows is None else places[rows]
+        scores.masked_fill_(torch.arange(key.shape[2], device=key.device) > places[:, None], -math.inf)
     if attn_mask is not None:
         mask = attn_mask.detach()
-        scores = _masked(scores, mask[..., rows, :] if mask.ndim > 1 and mask.shape[-2] > 1 else mask)
+        taken = rows is not None and mask.ndim > 1 and mask.shape[-2] > 1
+        scores = _masked(scores, mask[..., rows, :] if taken else mask)
     if largest is not None:
         largest.append(scores.amax())
+    probs = torch.softmax(scores, -1)
+    if attn_mask is None:
+        return probs
     # A row without any key weighs nothing; softmax alone would make it NaN.
-    return torch.softmax(scores, -1).masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
+    return probs.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:
@@ -283,14 +292,22 @@ class AttentionMode(TorchFunctionMode):
             entropy and one that holds at least the corner, and with the largest score of the
             sample before softmax.
         fail: Called with an exception of our own, which never reaches the model.
+        spent: Called with the seconds that looking took.
     """
 
-    def __init__(self, heads: int, show: Show, fail: Callable[[Exception], object]) -> None:
+    def __init__(
+        self,
+        heads: int,
+        show: Show,
+        fail: Callable[[Exception], object],
+        spent: Callable[[float], object] | None = None,
+    ) -> None:
         """Remember whom to show them to."""
         super().__init__()
         self._heads = heads
         self._show = show
         self._fail = fail
+        self._spent = spent
         self._seen = False
 
     def __torch_function__(
@@ -299,11 +316,14 @@ class AttentionMode(TorchFunctionMode):
         """Let the call through, then look at it."""
         result = func(*args, **(kwargs or {}))
         if not self._seen and (func in _SOFTMAX or func is F.scaled_dot_product_attention):
+            started = clock()
             try:
                 self._look(func, args, kwargs or {}, result)
             except Exception as error:  # noqa: BLE001  # looking must not end the user's forward
                 self._seen = True
                 self._fail(error)
+            if self._spent is not None:
+                self._spent(clock() - started)
         return result
 
     def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -349,11 +369,11 @@ def _computed_again(
     if query.ndim != 4 or key.ndim != 4:
         return None
     step = _row_step(query.shape[1], query.shape[2], key.shape[2])
-    rows = torch.arange(0, query.shape[2], step, device=query.device)
     largest: list[Tensor] = []
+    rows = None if step == 1 else slice(None, None, step)
     sample = probabilities(query, key, *args, **kwargs, rows=rows, largest=largest)
-    first = torch.arange(min(PATTERN_SIZE, query.shape[2]), device=query.device)
-    corners = sample if step == 1 else probabilities(query, key, *args, **kwargs, rows=first)
+    first = slice(PATTERN_SIZE)
+    corners = sample if step == 1 else probabilities(query[:1], key[:1], *args, **kwargs, rows=first)
     return None if sample is None or corners is None else (sample, corners, largest[0])
 
 

@@ -102,6 +102,11 @@ class Delivery:
         kept: Sequence[HealthFrame] = self.server.history.frames()
         return kept
 
+    @property
+    def busy(self) -> float:
+        """Seconds that the thread that delivers frames took so far."""
+        return 0.0 if self._pump is None else self._pump.busy
+
     def push(self, frame: HealthFrame) -> None:
         """Give a frame to the thread that delivers it; without a model that was read there is none."""
         if self._pump is not None:
@@ -147,13 +152,14 @@ class Delivery:
         name = "a frame" if sink is None else _sink_name(sink, self.run)
         self._complaints.append(f"{name} gets no more frames: {text_of(error)}")
 
-    def say_goodbye(self, step_count: int) -> None:
-        """Print what the watch leaves behind."""
+    def say_goodbye(self, step_count: int, paid: str | None = None) -> None:
+        """Print what the watch leaves behind, and what it cost."""
         steps = f"{step_count} step{'' if step_count == 1 else 's'}"
         frames = f"{self._frames_made} frame{'' if self._frames_made == 1 else 's'}"
         dropped = f", {self._pump.dropped} dropped" if self._pump is not None and self._pump.dropped else ""
         where = f"; run file {escape(self.run.path)}" if self.run is not None else ""
-        note(f"watched {steps}, {frames}{dropped}{where}")
+        cost = "" if paid is None else f"; {paid}"
+        note(f"watched {steps}, {frames}{dropped}{where}{cost}")
 
 
 class _Store:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ptoa_core.frames import BlockHealth, HeadPattern, HealthFrame
+from ptoa_core.late import LateFrame, PlainRow
 
 from .meter import Parcel, Reading
 from .parameters import Norms, root_sum_square
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .plan import Plan
-    from .soundness import Seen
     from .timing import Stopwatch
     from .updates import Lane
 
 __all__ = ["Frame", "Row"]
 
 _NEVER = "did not run in this step"
+_OTHERS = "other blocks have their turn in this frame, to stay within the budget"
 _MAX_LANES = 8
+_NORMS = ("weightNorm", "weightGradNorm", "updateRatio")
 
 
 class Row:
@@ -58,7 +60,25 @@ class Row:
         self.pattern: Sequence[float] | None = None
         self.sample = self.size = self.calls = self.grads = 0
         self.awaited = self.omitted = False
-        self.missing = dict(missing)
+        self.missing = missing
+
+    def patterns(self) -> list[HeadPattern] | None:
+        """The corner of each head's pattern."""
+        return None if self.pattern is None else _patterns(self.pattern, self.size)
+
+    def lacks(self, part: str, why: str) -> None:
+        """Note why a part cannot be had."""
+        self.missing = {**self.missing, part: why}
+
+    def lacks_otherwise(self, part: str, why: str) -> None:
+        """Note why a part cannot be had, where nothing has been noted."""
+        if part not in self.missing:
+            self.lacks(part, why)
+
+    def lacks_not(self, part: str) -> None:
+        """Note that a part can be had after all."""
+        if part in self.missing:
+            self.missing = {name: why for name, why in self.missing.items() if name != part}
 
 
 class Frame:
@@ -68,6 +88,7 @@ class Frame:
         step: The step's number.
         parcel: The numbers that are still on a device.
         losses: What was given or found, in order.
+        order: What was measured, in order.
     """
 
     def __init__(self, step: int, started: float, plan: Plan, stopwatch: Stopwatch) -> None:
@@ -78,7 +99,7 @@ class Frame:
         self.parcel = Parcel()
         self.stopwatch = stopwatch
         self.rows: list[Row] = []
-        self.order: list[Seen] = []
+        self.order: list[Reading] = []
         self.forwards = 0
         self.given: list[float] = []
         self.found: list[float] = []
@@ -97,15 +118,41 @@ class Frame:
         self.places: list[list[int]] = []
         self.ended = started
         self.zeroed = False
+        self._turn = (0, 1)
         self.forget()
 
     def forget(self) -> None:
         """Drop what a forward gave, when another one of the same step is measured in its place."""
         self.rows = [Row(missing) for missing in self.plan.missing]
+        if self.is_part:
+            for index, target in self.plan.measured():
+                if not self.takes(target.rows[0]):
+                    self.rows[index].lacks("act", _OTHERS)
+                    self.rows[index].lacks("grad", _OTHERS)
         self.order = []
         self.found = []
         self.calls: dict[int, int] = {}
         self.without_grad = False
+
+    def share_out(self, turn: int, turns: int) -> None:
+        """Measure only some blocks' activations and gradients: those whose turn it is.
+
+        Args:
+            turn: A number that goes up from frame to frame.
+            turns: After how many frames each block has had its turn.
+        """
+        self._turn = turn % turns, turns
+        self.forget()
+
+    def takes(self, row: int) -> bool:
+        """Whether it is a block's turn; of one with several rows the first is asked for."""
+        turn, turns = self._turn
+        return row % turns == turn
+
+    @property
+    def is_part(self) -> bool:
+        """Whether blocks take turns."""
+        return self._turn[1] > 1
 
     def put_number(self, value: float | Tensor | None, into: Callable[[float], object]) -> None:
         """Have ``into`` called with a number, at once or when it has arrived."""
@@ -146,13 +193,13 @@ class Frame:
         if len(self.lanes) > 1:
             self.notes["optimizers"] = [self._lane(lane) for lane in self.lanes.values()][:_MAX_LANES]
         norms = list(grads.values())
-        return HealthFrame(
-            self.step,
-            round((self.ended - self.started) * 1000, 3),
-            math.fsum(losses) / len(losses)
+        return LateFrame(
+            self,
+            step=self.step,
+            t=round((self.ended - self.started) * 1000, 3),
+            loss=math.fsum(losses) / len(losses)
             if losses and all(map(math.isfinite, losses))
             else _unsound(losses),
-            [self._block(row) for row in range(len(self.rows))],
             valLoss=self.val_loss,
             lr=None if self.main is None else self.main.lr,
             gradNorm=root_sum_square(norms) if norms else None,
@@ -161,30 +208,54 @@ class Frame:
             extra=dict(self.notes),
         )
 
+    # ── the rows, asked for when the frame has been built ─────────────────────
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.rows)
+
+    def plain(self, index: int) -> PlainRow | None:
+        """The row of one block, where all its numbers are known and finite."""
+        row = self.rows[index]
+        stats = [
+            reading.plain(part, self.scale if part == "grad" else 1.0)
+            for part, reading in (("act", row.act), ("hidden", row.hidden), ("grad", row.grad))
+            if reading is not None
+        ]
+        numbers = self._numbers(index)
+        known = [item for item in stats if item is not None]
+        finite = math.isfinite(sum(numbers.values()) + sum(row.entropy or ()))
+        if len(known) < len(stats) or not finite:
+            return None
+        return PlainRow(self.plan.ids[index], known, numbers, row.entropy, row.patterns(), self._extra(row))
+
     def _lane(self, lane: Lane) -> dict[str, Any]:
         """What one of several optimizers did."""
         norms = [self.norms.grad[place] for place in lane.places if place in self.norms.grad]
         found = {"step": lane.step, "lr": lane.lr, "gradNorm": root_sum_square(norms) if norms else None}
         return {name: value for name, value in found.items() if value is not None}
 
-    def _block(self, index: int) -> BlockHealth:
+    def block(self, index: int) -> BlockHealth:
         """The row of one block."""
         row = self.rows[index]
-        places = self.places[index]
-        block = BlockHealth(
+        return BlockHealth(
             self.plan.ids[index],
             None if row.act is None else row.act.stats(),
             None if row.grad is None else row.grad.stats(self.scale),
-            *self._norms(places, row),
+            **self._numbers(index),
             headEntropy=None if row.entropy is None else list(row.entropy),
-            headPattern=None if row.pattern is None else _patterns(row.pattern, row.size),
+            headPattern=row.patterns(),
             hidden=None if row.hidden is None else row.hidden.stats(),
+            extra=self._extra(row),
         )
+
+    def _extra(self, row: Row) -> dict[str, Any]:
+        """The extension fields of a row."""
         if row.act is None:
-            row.missing.setdefault("act", _NEVER)
+            row.lacks_otherwise("act", _NEVER)
         elif row.grad is None:
-            row.missing.setdefault("grad", "no gradient arrived")
-        block.extra = {
+            row.lacks_otherwise("grad", "no gradient arrived")
+        extra: dict[str, Any] = {
             key: value
             for key, value in (
                 ("calls", row.calls if row.calls > 1 else 0),
@@ -195,19 +266,23 @@ class Frame:
             if value
         }
         if row.logit is not None and math.isfinite(row.logit):
-            block.extra["maxLogit"] = row.logit
-        return block
+            extra["maxLogit"] = row.logit
+        return extra
+
+    def _numbers(self, index: int) -> dict[str, float]:
+        """The norms of a block and its update ratio, those that are known."""
+        places = self.places[index]
+        found = zip(_NORMS, self._norms(places, self.rows[index]), strict=True) if places else ()
+        return {name: number for name, number in found if number is not None}
 
     def _norms(self, places: list[int], row: Row) -> tuple[float | None, float | None, float | None]:
         """Weight norm, norm of its gradient, and update ratio of a block."""
         weights, grads, updates = self.norms.weight, self.norms.grad, self.norms.update
-        if not places:
-            return None, None, None
         if all(self.frozen[place] for place in places):
-            row.missing.setdefault("weightGradNorm", "frozen")
+            row.lacks_otherwise("weightGradNorm", "frozen")
         found = [grads[place] for place in places if place in grads]
         if not found:
-            row.missing.setdefault("weightGradNorm", self._no_gradient(row, places))
+            row.lacks_otherwise("weightGradNorm", self._no_gradient(row, places))
         size = root_sum_square(weights[place] for place in places) if places[0] in weights else None
         moved = root_sum_square(updates[place] for place in places) if places[0] in updates else None
         ratio = moved / size if moved is not None and size and not self.skipped else None

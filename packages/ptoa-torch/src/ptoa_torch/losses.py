@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ __all__ = ["LossTrail", "loss_in_output", "loss_value"]
 
 _MAX_HELD = 256
 _Place = tuple[torch.UntypedStorage, int, torch.dtype]
+_IN_MEMORY: dict[torch.dtype, Any] = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 
 
 def loss_value(loss: Any) -> float | Tensor | None:
@@ -114,17 +116,36 @@ class LossTrail:
         if not held:
             return
         device = held[-1][1][0].device
+        if device.type == "cpu" and self._folded is None and all(map(_is_in_memory, held)):
+            found = ((step, value) for step, place in held if not math.isfinite(value := _read(*place)))
+            step, value = next(found, (-1, 0.0))
+            if step >= 0 and (self._known is None or step < self._known[0]):
+                self._known = step, "nan" if math.isnan(value) else "inf"
+            return
         wide = torch.float32 if device.type == "mps" else torch.float64
         losses = torch.cat([_value(*place).to(device, wide) for _, place in held])
         steps = torch.tensor([step for step, _ in held], dtype=wide, pin_memory=device.type == "cuda")
         bad = ~torch.isfinite(losses)
         # Taken by a mask: to index with a number on a device would wait for it.
         first = torch.arange(len(held), device=device) == bad.to(torch.uint8).argmax()
-        step = torch.where(first, steps.to(device, non_blocking=True), 0).sum()
-        found = torch.stack([torch.where(bad.any(), step, -1), torch.where(first, losses, 0).sum()])
+        at = torch.where(first, steps.to(device, non_blocking=True), 0).sum()
+        folded = torch.stack([torch.where(bad.any(), at, -1), torch.where(first, losses, 0).sum()])
         if self._folded is not None:
-            found = torch.where(self._folded[0] >= 0, self._folded.to(device), found)
-        self._folded = found
+            folded = torch.where(self._folded[0] >= 0, self._folded.to(device), folded)
+        self._folded = folded
+
+
+def _is_in_memory(held: tuple[int, _Place]) -> bool:
+    """Whether a number can be read where it lies, without asking torch."""
+    storage, _, dtype = held[1]
+    return storage.device.type == "cpu" and dtype in _IN_MEMORY
+
+
+def _read(storage: torch.UntypedStorage, offset: int, dtype: torch.dtype) -> float:
+    """The number at a place in the CPU's memory."""
+    kind = _IN_MEMORY[dtype]
+    number: float = kind.from_address(storage.data_ptr() + offset * ctypes.sizeof(kind)).value
+    return number
 
 
 def _value(storage: torch.UntypedStorage, offset: int, dtype: torch.dtype) -> Tensor:

@@ -20,11 +20,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from operator import neg
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from ptoa_core.late import PlainStats
 from ptoa_core.protocol import HIST_BINS
 
 from . import _compat
@@ -37,6 +39,8 @@ from .stats import (
     saturated_rows,
     to_real,
     unit_axis,
+    unit_tops,
+    whole,
     wide_type,
     widened,
 )
@@ -46,13 +50,18 @@ if TYPE_CHECKING:
 
 __all__ = ["HISTOGRAM_VALUES", "Meter", "Parcel", "Reading", "Receive", "row_norms"]
 
-HISTOGRAM_VALUES = 1024
+HISTOGRAM_VALUES = 512
 _PIECE = 1 << 18  # 1 MiB of float32: stays in a core's cache over several passes
 _DEVICE_PIECE = 1 << 24  # float32 counts up to here without a gap
 _SMALL = 1 << 16
 _MAX_ROWS = 256
 _STRETCH = 4096
-_QUICK = 6
+_QUICK = 7
+_MAX_LINES = 64
+_PER_ROW = HIST_BINS + 1  # the largest value itself has a bin of its own before it joins the last one
+_SAMPLE_ROWS = 512
+_SAMPLE_ROOM = 1 << 18
+_NO_ENDS = [0.0] * _MAX_ROWS
 _WORD_GROUP = 128  # words whose bytes can be summed without a carry from byte to byte
 _PAD = 8 * _WORD_GROUP
 # Where a square neither vanishes nor overflows in float32, with room for a sum of them.
@@ -78,11 +87,12 @@ class Parcel:
         """Start empty."""
         self._waiting: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Receive]]] = {}
         self._copies: list[tuple[Tensor, object, list[tuple[int, Receive]]]] = []
+        self._here: list[tuple[Sequence[float], Receive]] = []
 
     @property
     def sealed(self) -> bool:
         """Whether the copies have been started."""
-        return bool(self._copies)
+        return bool(self._copies or self._here)
 
     @property
     def on_host(self) -> bool:
@@ -96,7 +106,10 @@ class Parcel:
 
     def seal(self) -> None:
         """Start one copy for each device that numbers wait on."""
-        for (_, dtype), waiting in self._waiting.items():
+        for (device, dtype), waiting in self._waiting.items():
+            if device.type == "cpu":
+                self._here += [(numbers.reshape(-1).tolist(), receive) for numbers, receive in waiting]
+                continue
             flat = torch.cat([numbers.reshape(-1).to(dtype) for numbers, _ in waiting])
             sizes = [(numbers.numel(), receive) for numbers, receive in waiting]
             self._copies.append((*_compat.copy_to_host(flat), sizes))
@@ -104,39 +117,104 @@ class Parcel:
 
     def open(self) -> None:
         """Wait for the copies and hand the numbers out."""
+        here, self._here = self._here, []
+        for values, receive in here:
+            receive(values)
         copies, self._copies = self._copies, []
         for host, done, sizes in copies:
             _compat.wait_for(done)
-            values: list[float] = host.tolist()
+            numbers: list[float] = host.tolist()
             start = 0
             for size, receive in sizes:
-                receive(values[start : start + size])
+                receive(numbers[start : start + size])
                 start += size
 
 
 class Reading:
-    """What is known of one measured tensor; its numbers come when the parcel is opened."""
+    """What is known of one measured tensor; its numbers come when the parcel is opened.
 
-    __slots__ = ("dead", "hist", "parts", "sample", "sat", "waits")
+    Attributes:
+        row: Of which block of a frame the tensor is.
+        part: Which part of the block's row it is.
+        inputs: What is known of the tensors that the block read to make it.
+    """
+
+    # Kept on the class, since most readings never change most of them.
+    total = finite = nonzero = nan = saturated = sample = row = _at = 0
+    mean = deviation = largest = 0.0
+    waits = False
+    part = ""
+    dead: float | None = None
+    inputs: Sequence[Any] = ()
+    _hist: Sequence[float] | None = None
 
     def __init__(self, sat: str | None) -> None:
         """Start without numbers."""
-        self.parts: list[Moments] = []
-        self.waits = False
-        self.dead: float | None = None
-        self.hist: Sequence[float] | None = None
-        self.sample = 0
         self.sat = sat
+
+    def put(self, found: Moments) -> None:
+        """Add a piece."""
+        (
+            self.total,
+            self.finite,
+            self.mean,
+            self.deviation,
+            self.largest,
+            self.nonzero,
+            self.nan,
+            self.saturated,
+        ) = found if not self.total else Moments.merged((self.moments, found))
+
+    def put_hist(self, counts: Sequence[float], at: int) -> None:
+        """Take the counts of the bins, from a place among those of many tensors on."""
+        self._hist, self._at = counts, at
+
+    @property
+    def hist(self) -> Sequence[float] | None:
+        """The counts of the bins; None where they were not counted."""
+        return None if self._hist is None else self._hist[self._at : self._at + HIST_BINS]
 
     @property
     def moments(self) -> Moments:
         """All pieces together."""
-        return self.parts[0] if len(self.parts) == 1 else Moments.merged(self.parts)
+        return Moments(
+            self.total,
+            self.finite,
+            self.mean,
+            self.deviation,
+            self.largest,
+            self.nonzero,
+            self.nan,
+            self.saturated,
+        )
 
     @property
     def is_finite(self) -> bool:
         """Whether there is neither NaN nor Inf."""
-        return all(part.finite == part.total for part in self.parts)
+        return self.finite == self.total
+
+    def plain(self, part: str, scale: float) -> PlainStats | None:
+        """The numbers as they are written, divided by ``scale``; None where some are not known or finite."""
+        if not self.finite:
+            return None
+        mean, largest = self.mean / scale, self.largest / scale
+        std = self.deviation / math.sqrt(self.finite) / scale
+        if not math.isfinite(mean + std + largest):
+            return None
+        hist = self.hist
+        return PlainStats(
+            part,
+            mean,
+            std,
+            largest,
+            (self.total - self.nonzero) / self.total,
+            None if self.sat is None else self.saturated / self.total,
+            self.nan,
+            self.total - self.finite - self.nan,
+            None if hist is None else whole(hist),
+            self.sample,
+            None if self.dead is None else round(self.dead, 7),
+        )
 
     def stats(self, scale: float = 1.0) -> TensorStats:
         """The numbers as they stand in a frame, divided by ``scale``."""
@@ -154,7 +232,7 @@ class Reading:
 
 
 class _Shared:
-    """A float32 table in memory that Python reads without asking torch."""
+    """A float32 table in memory that Python reads and writes without asking torch."""
 
     def __init__(self, rows: int, columns: int) -> None:
         """Make the table."""
@@ -162,10 +240,15 @@ class _Shared:
         self.table = torch.frombuffer(self.numbers, dtype=torch.float32).view(rows, columns)
         self._columns = columns
 
-    def row(self, index: int, count: int) -> array[float]:
+    def row(self, index: int, count: int) -> list[float]:
         """The first numbers of a row."""
         start = index * self._columns
-        return self.numbers[start : start + count]
+        return self.numbers[start : start + count].tolist()
+
+    def write(self, index: int, numbers: Sequence[float]) -> None:
+        """Put numbers at the beginning of a row."""
+        start = index * self._columns
+        self.numbers[start : start + len(numbers)] = array("f", numbers)
 
 
 class _Group:
@@ -177,10 +260,91 @@ class _Group:
         rows = max(1, min(_MAX_ROWS, _PIECE // values))
         self.matrix = torch.empty((rows, values), dtype=dtype, device=device)
         self.slots = self.matrix.view(rows, *shape).unbind(0)
+        self.shape = shape
+        self.steps = [_stride(values, shape[-1] if shape else 1, coarse=coarse) for coarse in (False, True)]
         self.sat = sat
         self.readings: list[Reading] = []
         self.unit = unit_axis(torch.empty(shape, device="meta"))
         self.counts_dead = False
+
+
+class _Samples:
+    """The values whose bins are counted, of many tensors: on the CPU, finite float32 and no denormals."""
+
+    def __init__(self) -> None:
+        """Take the memory."""
+        self._room = torch.empty(_SAMPLE_ROOM)
+        self._first = (torch.arange(_SAMPLE_ROWS) * _PER_ROW + HIST_BINS // 2).float()[:, None]
+        self._readings: list[Reading] = []
+        self._filled = 0
+
+    def add(self, rows: Tensor, widths: Tensor, readings: list[Reading], count: int) -> None:
+        """Take in rows of values, with the width of each one's bins.
+
+        Shape:
+            rows: ``(row, value)``
+            widths: ``(row, 1)``
+        """
+        height, width = rows.shape
+        if self._filled + height * width > _SAMPLE_ROOM or len(self._readings) + height > _SAMPLE_ROWS:
+            self.count()
+        known = len(self._readings)
+        start, self._filled = self._filled, self._filled + height * width
+        places = self._room[start : self._filled].view(height, width)
+        torch.div(rows, widths, out=places).floor_().add_(self._first[known : known + height])
+        self._readings += readings
+        if width < count:
+            for reading in readings:
+                reading.sample = width
+
+    def count(self) -> None:
+        """Give each reading its histogram."""
+        if not self._readings:
+            return
+        places = self._room[: self._filled].to(torch.int32)
+        counts = torch.bincount(places, minlength=len(self._readings) * _PER_ROW).view(-1, _PER_ROW)
+        counts[:, HIST_BINS - 1] += counts[:, HIST_BINS]  # the largest value itself
+        flat = counts[:, :HIST_BINS].reshape(-1).tolist()
+        for index, reading in enumerate(self._readings):
+            reading.put_hist(flat, index * HIST_BINS)
+        self._readings, self._filled = [], 0
+
+
+class _Lines:
+    """Where the numbers of rows of one shape go; most in memory that Python shares."""
+
+    __slots__ = (
+        "filled",
+        "flags",
+        "high",
+        "low",
+        "nonzero",
+        "norm",
+        "saturated",
+        "stretches",
+        "sums",
+        "total",
+        "words",
+    )
+
+    def __init__(self, table: Tensor, height: int, width: int, room: Tensor) -> None:
+        """Cut the memory.
+
+        Args:
+            table: A row a number.
+            height: How many rows there are.
+            width: How many values each has.
+            room: Bytes for one flag a value.
+        """
+        self.low, self.high, self.total, self.norm, self.nonzero, self.saturated = table[:6, :height]
+        padded = -(-width // _PAD) * _PAD
+        flags = room[: height * padded].view(height, padded)
+        self.filled = width == padded
+        self.flags = flags if self.filled else flags[:, :width]
+        self.words = flags.view(torch.int64).view(-1, _WORD_GROUP)
+        self.sums = torch.empty(len(self.words), dtype=torch.int64)
+        whole = width % _STRETCH == 0 and width > _STRETCH
+        self.stretches = torch.empty(height * width // _STRETCH) if whole else None
 
 
 class Meter:
@@ -189,6 +353,9 @@ class Meter:
     Args:
         hist: Whether to count histograms: of all values up to three times ``HISTOGRAM_VALUES``,
             beyond that of at least that many, evenly spaced. ``histSample`` says how many.
+
+    Attributes:
+        is_coarse: Whether histograms are of a quarter of those values.
 
     Example:
         >>> meter, parcel = Meter(), Parcel()
@@ -200,11 +367,16 @@ class Meter:
 
     def __init__(self, hist: bool = True) -> None:
         """Take no memory until something is measured."""
+        self.is_coarse = False
         self._hist = hist
         self._groups: dict[tuple[torch.Size, torch.dtype, torch.device, str | None], _Group] = {}
+        self._plain: dict[tuple[torch.Size, str | None], _Group] = {}
+        self._last: _Group | None = None
         self._quick = _Shared(_QUICK, _MAX_ROWS)
+        self._lines: dict[tuple[int, int], _Lines] = {}
+        self._samples: _Samples | None = None
         self._floats = torch.empty(0)
-        self._bytes = torch.empty(0, dtype=torch.bool)
+        self._flags = torch.empty(0, dtype=torch.bool)
 
     def add(self, tensor: Tensor, parcel: Parcel, sat: str | None = None) -> Reading:
         """Measure a tensor as it is at this moment.
@@ -214,23 +386,35 @@ class Meter:
             parcel: What takes the numbers that are still on a device.
             sat: As in `tensor_stats`.
         """
-        tensor = tensor.detach() if _is_plain(tensor) else to_real(_compat.local_tensor(tensor))
         reading = Reading(sat)
-        count = tensor.numel()
-        if not 0 < count <= _SMALL:
-            self._add_large(tensor, count, reading, parcel)
-            return reading
+        plain = type(tensor) is Tensor and tensor.dtype is torch.float32 and tensor.is_cpu
+        group = self._plain.get((tensor.shape, sat)) if plain else None
+        if group is None or tensor.layout is not torch.strided:
+            tensor = tensor.detach() if _is_plain(tensor) else to_real(_compat.local_tensor(tensor))
+            count = tensor.numel()
+            if not 0 < count <= _SMALL:
+                self._last = None
+                self._add_large(tensor, count, reading, parcel)
+                return reading
+            group = self._group(tensor, sat, plain=plain)
+        elif tensor.requires_grad and torch.is_grad_enabled():
+            tensor = tensor.detach()
+        if len(group.readings) == len(group.slots):
+            self._measure_group(group, parcel)
+        group.slots[len(group.readings)].copy_(tensor)
+        group.readings.append(reading)
+        self._last = group
+        return reading
+
+    def _group(self, tensor: Tensor, sat: str | None, *, plain: bool) -> _Group:
+        """The buffer for tensors like this one."""
         key = (tensor.shape, wide_type(tensor), tensor.device, sat)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(*key)
-        readings = group.readings
-        if len(readings) == len(group.slots):
-            self._measure_group(group, parcel)
-            readings = group.readings
-        group.slots[len(readings)].copy_(tensor)
-        readings.append(reading)
-        return reading
+        if plain:
+            self._plain[tensor.shape, sat] = group
+        return group
 
     def count_dead(self, reading: Reading, tensor: Tensor, parcel: Parcel) -> None:
         """Have the share of units that are not active once counted too, as in `dead_share`.
@@ -240,9 +424,8 @@ class Meter:
             tensor: The tensor that was given to it.
             parcel: What takes a number that is still on a device.
         """
-        key = (tensor.shape, wide_type(tensor), tensor.device, reading.sat)
-        group = self._groups.get(key)
-        if group is not None and group.readings and group.readings[-1] is reading:
+        group = self._last
+        if group is not None and group.readings[-1] is reading:
             reading.waits = tensor.is_floating_point() and group.unit is not None
             group.counts_dead = group.counts_dead or reading.waits
             return
@@ -255,30 +438,37 @@ class Meter:
         for group in self._groups.values():
             if group.readings:
                 self._measure_group(group, parcel)
+        if self._samples is not None:
+            self._samples.count()
 
     def forget(self) -> None:
         """Give the memory back."""
-        self._groups = {}
+        self._groups, self._plain, self._last = {}, {}, None
+        self._samples = None
         self._floats = torch.empty(0)
-        self._bytes = torch.empty(0, dtype=torch.bool)
+        self._flags = torch.empty(0, dtype=torch.bool)
+        self._lines = {}
 
     # ── one tensor in pieces, many tensors in rows ────────────────────────────
 
     def _add_large(self, tensor: Tensor, count: int, reading: Reading, parcel: Parcel) -> None:
         """Measure a tensor piece by piece, then its histogram."""
         if not count:
-            reading.parts.append(Moments())
             return
         flat = flat_view(tensor)
         size = _PIECE if flat.device.type == "cpu" else _DEVICE_PIECE
-        largest = [
+        found = [
             self._measure(widened(piece).view(1, -1), [reading], reading.sat, parcel)
             for piece in flat.split(size)
         ]
         if self._hist:
-            step = _stride(count, tensor.shape[-1])
-            sample = widened(flat[::step]).view(1, -1)
-            self._count(sample, torch.stack(largest).amax(0), [reading], count, parcel)
+            sample = widened(flat[:: _stride(count, tensor.shape[-1], coarse=self.is_coarse)]).view(1, -1)
+            known = [largest[0] for largest in found if isinstance(largest, list)]
+            if len(known) == len(found):
+                self._sample(sample, [max(known)], [reading], count)
+            else:
+                largest = torch.stack([torch.as_tensor(item, device=flat.device).view(1) for item in found])
+                self._count(sample, largest.amax(0), [reading], count, parcel)
 
     def _measure_group(self, group: _Group, parcel: Parcel) -> None:
         """Measure the filled rows of a buffer and empty it."""
@@ -289,16 +479,16 @@ class Meter:
             group.counts_dead = False
             self._count_dead_rows(group, readings, parcel)
         if self._hist:
-            count = rows.shape[1]
-            step = _stride(count, group.slots[0].shape[-1] if group.slots[0].ndim else 1)
-            self._count(rows[:, ::step], largest, readings, count, parcel)
+            sample = rows[:, :: group.steps[self.is_coarse]]
+            if isinstance(largest, list):
+                self._sample(sample, largest, readings, rows.shape[1])
+            else:
+                self._count(sample, largest, readings, rows.shape[1], parcel)
 
     def _count_dead_rows(self, group: _Group, readings: list[Reading], parcel: Parcel) -> None:
         """Count the dead units of each row whose reading waits for them."""
-        whole = group.matrix[: len(readings)].view(len(readings), *group.slots[0].shape)
-        axes = [axis for axis in range(1, whole.ndim) if axis - 1 != group.unit]
-        tops = whole.amax(axes) if axes else whole
-        shares = (tops <= 0).sum(1)
+        whole = group.matrix[: len(readings)].view(len(readings), *group.shape)
+        tops = unit_tops(whole, 1 if group.unit is None else group.unit + 1)
         width = tops.shape[1]
 
         def receive(values: Sequence[float]) -> None:
@@ -306,9 +496,11 @@ class Meter:
                 if reading.waits:
                     reading.dead = dead / width
 
-        parcel.put(shares, receive)
+        parcel.put((tops <= 0).sum(1), receive)
 
-    def _measure(self, rows: Tensor, readings: list[Reading], sat: str | None, parcel: Parcel) -> Tensor:
+    def _measure(
+        self, rows: Tensor, readings: list[Reading], sat: str | None, parcel: Parcel
+    ) -> Tensor | list[float]:
         """Add the moments of each row to its reading; returns the largest magnitude of each row."""
         if rows.dtype == torch.float32 and rows.device.type == "cpu":
             largest = self._measure_quickly(rows, readings, sat)
@@ -320,52 +512,71 @@ class Meter:
 
         def receive(values: Sequence[float]) -> None:
             for index, reading in enumerate(readings):
-                reading.parts.append(Moments.read(count, values[index * width : (index + 1) * width]))
+                reading.put(Moments.read(count, values[index * width : (index + 1) * width]))
 
         parcel.put(numbers, receive)
         return numbers[:, 1]
 
     # ── the quick way: finite float32 values on the CPU ───────────────────────
 
-    def _measure_quickly(self, rows: Tensor, readings: list[Reading], sat: str | None) -> Tensor | None:
+    def _measure_quickly(self, rows: Tensor, readings: list[Reading], sat: str | None) -> list[float] | None:
         """The moments of each row at once, or None where a row needs the exact way."""
         height, width = rows.shape
-        low, high, total, norm, nonzero, saturated = (line[:height] for line in self._quick.table)
-        torch.amin(rows, 1, out=low)
-        torch.amax(rows, 1, out=high)
+        lines = self._lines_of(height, width)
+        torch.amin(rows, 1, out=lines.low)
+        torch.amax(rows, 1, out=lines.high)
         lows, highs = self._quick.row(0, height), self._quick.row(1, height)
-        # NaN and Inf fail the comparison.
-        if not all(_LEAST < max(b, -a) < _MOST or a == b == 0.0 for a, b in zip(lows, highs, strict=True)):
+        largest = list(map(max, highs, map(neg, lows)))
+        if not all(_LEAST < number < _MOST or number == 0.0 for number in largest):  # NaN is neither
             return None
-        torch.sum(rows, 1, out=total)
-        norm.copy_(_norms(rows))
-        nonzero.copy_(self._nonzero(rows))
+        torch.sum(rows, 1, out=lines.total)
+        _norms(rows, lines.norm, lines.stretches)
+        self._count_nonzero(rows, lines)
+        ends: Sequence[float] = _NO_ENDS[:height]
         if sat is not None:
-            saturated.copy_(saturated_rows(rows, sat))
+            lines.saturated.copy_(saturated_rows(rows, sat))
+            ends = self._quick.row(5, height)
         means = [number / width for number in self._quick.row(2, height)]
-        deviations = self._deviations(rows, means, norm, total)
+        deviations = self._deviations(rows, means, lines)
         counts = self._quick.row(4, height)
-        ends = self._quick.row(5, height) if sat is not None else [0.0] * height
-        for index, reading in enumerate(readings):
-            a, b = lows[index], highs[index]
-            deviation = 0.0 if a == b else deviations[index]
-            mean = a if a == b else means[index]
-            reading.parts.append(
-                Moments(width, width, mean, deviation, max(b, -a), int(counts[index]), 0, int(ends[index]))
-            )
-        return torch.maximum(high, -low)
+        for reading, low, high, mean, deviation, top, nonzero, end in zip(
+            readings, lows, highs, means, deviations, largest, counts, ends, strict=True
+        ):
+            if low == high:
+                mean, deviation = low, 0.0
+            if reading.total:
+                found = Moments(width, width, mean, deviation, top, int(nonzero), 0, int(end))
+                reading.put(found)
+                continue
+            reading.total = reading.finite = width
+            reading.mean, reading.deviation, reading.largest = mean, deviation, top
+            reading.nonzero, reading.saturated = int(nonzero), int(end)
+        return largest
 
-    def _deviations(self, rows: Tensor, means: list[float], norm: Tensor, total: Tensor) -> list[float]:
+    def _lines_of(self, height: int, width: int) -> _Lines:
+        """Where the numbers of such rows go."""
+        lines = self._lines.get((height, width))
+        if lines is None:
+            if len(self._lines) >= _MAX_LINES:
+                self._lines.clear()
+            needed = height * -(-width // _PAD) * _PAD
+            if self._flags.numel() < needed:
+                self._flags = torch.empty(max(needed, _PIECE), dtype=torch.bool)
+                self._lines.clear()
+            lines = self._lines[height, width] = _Lines(self._quick.table, height, width, self._flags)
+        return lines
+
+    def _deviations(self, rows: Tensor, means: list[float], lines: _Lines) -> list[float]:
         """Root of the summed squares about the mean, without subtracting two large numbers."""
         width = rows.shape[1]
         squares = [number * number for number in self._quick.row(3, len(means))]
         spread = [square - width * mean * mean for square, mean in zip(squares, means, strict=True)]
         if all(part >= _SPREAD * square for part, square in zip(spread, squares, strict=True)):
-            return [math.sqrt(part) for part in spread]
+            return list(map(math.sqrt, spread))
         apart = self._scratch(rows)
-        torch.sub(rows, (total / width)[:, None], out=apart)
-        norm.copy_(_norms(apart))
-        return list(self._quick.row(3, len(means)))
+        torch.sub(rows, (lines.total / width)[:, None], out=apart)
+        _norms(apart, lines.norm, lines.stretches)
+        return self._quick.row(3, len(means))
 
     def _scratch(self, rows: Tensor) -> Tensor:
         """Kept memory in the shape of the rows."""
@@ -373,20 +584,23 @@ class Meter:
             self._floats = torch.empty(max(rows.numel(), _PIECE))
         return self._floats[: rows.numel()].view(rows.shape)
 
-    def _nonzero(self, rows: Tensor) -> Tensor:
+    def _count_nonzero(self, rows: Tensor, lines: _Lines) -> None:
         """How many values of each row are not zero: eight bytes summed at a time."""
-        height, width = rows.shape
-        padded = -(-width // _PAD) * _PAD
-        if self._bytes.numel() < height * padded:
-            self._bytes = torch.empty(max(height * padded, _PIECE), dtype=torch.bool)
-        flags = self._bytes[: height * padded].view(height, padded)
-        flags[:, :width].copy_(rows)
-        if padded > width:
-            flags[:, width:].zero_()
-        words = flags.view(torch.int64).view(height, -1, _WORD_GROUP).sum(2)
-        return words.view(torch.uint8).sum(1)
+        if not lines.filled:
+            lines.words.zero_()
+        lines.flags.copy_(rows)
+        torch.sum(lines.words, 1, out=lines.sums)
+        bytes_ = lines.sums.view(torch.uint8).view(len(rows), -1)
+        torch.sum(bytes_, 1, dtype=torch.float32, out=lines.nonzero)
 
     # ── histograms ────────────────────────────────────────────────────────────
+
+    def _sample(self, rows: Tensor, largest: list[float], readings: list[Reading], count: int) -> None:
+        """Have the bins of rows counted whose largest magnitudes are known."""
+        self._samples = self._samples or _Samples()
+        half = HIST_BINS // 2
+        self._quick.write(6, [number / half or 1.0 for number in largest])
+        self._samples.add(rows, self._quick.table[6, : len(largest), None], readings, count)
 
     def _count(
         self, rows: Tensor, largest: Tensor, readings: list[Reading], count: int, parcel: Parcel
@@ -396,12 +610,10 @@ class Meter:
 
         def receive(values: Sequence[float]) -> None:
             for index, reading in enumerate(readings):
-                reading.hist = values[index * HIST_BINS : (index + 1) * HIST_BINS]
+                reading.put_hist(values, index * HIST_BINS)
                 reading.sample = sample
 
-        quick = rows.dtype == torch.float32 and rows.device.type == "cpu" and len(readings[0].parts) > 0
-        counts = _count_quickly(rows, largest) if quick else histogram_rows(rows, largest.to(rows.dtype))
-        parcel.put(counts, receive)
+        parcel.put(histogram_rows(rows, largest.to(rows.dtype)), receive)
 
 
 def _is_plain(tensor: Tensor) -> bool:
@@ -410,42 +622,42 @@ def _is_plain(tensor: Tensor) -> bool:
     return plain and (tensor.dtype == torch.float32 or tensor.is_floating_point())
 
 
-def _count_quickly(rows: Tensor, largest: Tensor) -> Tensor:
-    """`histogram_rows` for finite float32 rows on the CPU whose magnitudes are no denormals."""
-    half = HIST_BINS // 2
-    per_row = HIST_BINS + 1
-    width = torch.where(largest > 0, largest, 1.0) / half
-    place = torch.div(rows, width[:, None]).floor_().to(torch.int16)
-    place += (torch.arange(rows.shape[0], dtype=torch.int16) * per_row + half)[:, None]
-    counts = torch.bincount(place.view(-1), minlength=rows.shape[0] * per_row).view(-1, per_row)
-    counts[:, HIST_BINS - 1] += counts[:, HIST_BINS]  # the largest value itself
-    return counts[:, :HIST_BINS]
-
-
 def _travels_as(numbers: Tensor) -> torch.dtype:
-    """The type of a copy: one for all numbers of a device; on the CPU counts stay whole numbers."""
-    if numbers.device.type == "cpu" and not numbers.is_floating_point():
-        return torch.int64
+    """The type of a copy: one for all numbers of a device; on the CPU nothing is copied."""
+    if numbers.device.type == "cpu":
+        return numbers.dtype
     return torch.float32 if numbers.device.type == "mps" else torch.float64
 
 
-def _stride(count: int, last: int) -> int:
-    """An odd step that leaves at least ``HISTOGRAM_VALUES`` values and visits every column."""
-    step = (count // HISTOGRAM_VALUES - 1) | 1
+def _stride(count: int, last: int, *, coarse: bool) -> int:
+    """An odd step that leaves at least ``HISTOGRAM_VALUES`` values, or a quarter, and visits every column."""
+    step = (count // (HISTOGRAM_VALUES // 4 if coarse else HISTOGRAM_VALUES) - 1) | 1
     while step > 1 and math.gcd(step, last) != 1:
         step -= 2
     return max(step, 1)
 
 
-def _norms(rows: Tensor) -> Tensor:
-    """The L2 norm of each float32 row, summed in stretches so that rounding does not add up."""
-    width = rows.shape[1]
-    whole = width - width % _STRETCH
+def _norms(rows: Tensor, out: Tensor, kept: Tensor | None = None) -> None:
+    """The L2 norm of each float32 row, summed in stretches so that rounding does not add up.
+
+    Args:
+        rows: The rows.
+        out: Takes the norms.
+        kept: Memory for the norm of each stretch, where a row is a whole number of them.
+    """
+    height, width = rows.shape
+    if kept is not None:
+        _vector_norm(rows.view(-1, _STRETCH), dim=1, out=kept)
+        _vector_norm(kept.view(height, -1), dim=1, out=out)
+        return
     if width <= 2 * _STRETCH:
-        return _vector_norm(rows, dim=1)
+        _vector_norm(rows, dim=1, out=out)
+        return
+    whole = width - width % _STRETCH
     stretches = _vector_norm(rows[:, :whole].unflatten(1, (-1, _STRETCH)), dim=2)
-    norms = _vector_norm(stretches, dim=1)
-    return norms if whole == width else torch.hypot(norms, _vector_norm(rows[:, whole:], dim=1))
+    _vector_norm(stretches, dim=1, out=out)
+    if whole < width:
+        torch.hypot(out, _vector_norm(rows[:, whole:], dim=1), out=out)
 
 
 def row_norms(rows: Tensor) -> Tensor:
@@ -463,7 +675,7 @@ def row_norms(rows: Tensor) -> Tensor:
     if rows.device.type != "cpu" or rows.dtype == torch.float64:
         return _vector_norm(rows, dim=1, dtype=wide)
     shared = _Shared(1, rows.shape[0])
-    shared.table[0].copy_(_norms(rows.to(torch.float32)))
+    _norms(rows.to(torch.float32), shared.table[0])
     if all(_LEAST < number < _MOST for number in shared.numbers):
         return shared.table[0].to(torch.float64)
     return _vector_norm(rows, dim=1, dtype=torch.float64)

@@ -1,17 +1,18 @@
 """The norms of all parameters, of their gradients and of the last update, a few calls for all.
 
-Small parameters of one shape are copied into the rows of a kept buffer and measured together,
-as activations are in ``meter``. The copy that is taken before the optimizer's step is also
-what the update is measured against, so nothing is copied twice.
+Parameters are copied into the rows of a kept buffer and measured together, as many at a time as
+stay in the cache. The copy that is taken before the optimizer's step is also what the update is
+measured against, so nothing is copied twice.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,10 +24,14 @@ from .stats import to_real, wide_type
 __all__ = ["Norms", "ParameterNorms", "Receive", "Shelf", "root_sum_square"]
 
 _SMALL = 1 << 16
+_PIECE = 1 << 18  # 1 MiB of float32: stays in a core's cache over several passes
+_WIDTH = 256
+# Where a sum of squares, float32 in its parts, has neither vanished nor overflowed.
+_LEAST, _MOST = 1e-28, 1e30
 _MAX_SHELVES = 4
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 Receive = Callable[[dict[int, float]], object]
-_Key = tuple[torch.Size, torch.dtype, torch.device]
+_vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm
 
 
 def root_sum_square(norms: Iterable[float]) -> float:
@@ -50,41 +55,154 @@ def _local(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-class Shelf:
-    """Kept copies of a fixed list of tensors, those of one shape side by side."""
+def _pieces(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[int]]:
+    """The tensors, large ones in pieces that stay in the cache; and whose piece each is."""
+    found: list[Tensor] = []
+    owners: list[int] = []
+    for owner, tensor in enumerate(tensors):
+        if tensor.numel() > _PIECE and tensor.device.type == "cpu" and tensor.is_contiguous():
+            found += tensor.view(-1).split(_PIECE)
+            owners += [owner] * (len(found) - len(owners))
+        else:
+            found.append(tensor)
+            owners.append(owner)
+    return found, owners
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        """Take memory in the shape of the tensors, in a type that sums may be taken in."""
-        places: dict[_Key, list[int]] = {}
-        for index, tensor in enumerate(tensors):
-            places.setdefault((tensor.shape, wide_type(tensor), tensor.device), []).append(index)
-        self._rows: list[Tensor] = []
-        self._indices = list(places.values())
-        views: dict[int, Tensor] = {}
-        for (shape, dtype, device), indices in places.items():
-            block = torch.empty((len(indices), *shape), dtype=dtype, device=device)
-            self._rows.append(block.view(len(indices), -1))
-            views.update(zip(indices, block.unbind(0), strict=True))
-        self._views = [views[index] for index in range(len(tensors))]
 
-    def load(self, tensors: Sequence[Tensor]) -> None:
-        """Copy the tensors' values onto the shelf."""
-        if tensors:
-            _compat.foreach_copy(self._views, list(tensors))
+class _Part(NamedTuple):
+    """Kept copies of some pieces that are filled and measured together."""
 
-    def subtract(self, tensors: Sequence[Tensor]) -> None:
-        """Subtract the tensors from what is on the shelf."""
-        if tensors:
-            torch._foreach_sub_(self._views, list(tensors))
+    places: list[int]
+    views: list[Tensor]
+    rows: Tensor
+    norms: Tensor | None
 
-    def fits(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether the memory has the tensors' shapes."""
-        return all(view.shape == tensor.shape for view, tensor in zip(self._views, tensors, strict=True))
+
+class _Blocks:
+    """Kept copies on a device, those of one shape side by side: a row a tensor."""
+
+    def __init__(self, tensors: Sequence[Tensor], places: list[int], dtype: torch.dtype) -> None:
+        """Take the memory."""
+        shapes: dict[torch.Size, list[int]] = {}
+        for place in places:
+            shapes.setdefault(tensors[place].shape, []).append(place)
+        self.parts: list[_Part] = []
+        for shape, alike in shapes.items():
+            block = torch.empty((len(alike), *shape), dtype=dtype, device=tensors[alike[0]].device)
+            self.parts.append(_Part(alike, list(block.unbind(0)), block.view(len(alike), -1), None))
 
     def norms(self, parcel: Parcel, receive: Receive) -> None:
         """Send the norm of each tensor, by its place in the list."""
-        for rows, indices in zip(self._rows, self._indices, strict=True):
-            parcel.put(row_norms(rows), partial(_receive_at, receive, indices))
+        for part in self.parts:
+            parcel.put(row_norms(part.rows), partial(_receive_at, receive, part.places))
+
+
+class _Packed:
+    """Kept copies on the CPU, of any shape: each has whole rows of one width, padded with zeros."""
+
+    def __init__(
+        self, pieces: Sequence[Tensor], places: list[int], owners: Sequence[int], dtype: torch.dtype
+    ) -> None:
+        """Take the memory, and cut it into parts that stay in the cache."""
+        heights = [-(-pieces[place].numel() // _WIDTH) for place in places]
+        self._rows = torch.zeros((sum(heights), _WIDTH), dtype=dtype)
+        self._norms = torch.empty(len(self._rows), dtype=dtype)
+        counts: dict[int, int] = {}
+        for place, height in zip(places, heights, strict=True):
+            counts[owners[place]] = counts.get(owners[place], 0) + height
+        self._tensors = list(counts)
+        self._rows_of = self._rows.split(list(counts.values()))
+        self._lines = torch.arange(len(counts)).repeat_interleave(torch.tensor(list(counts.values())))
+        self.parts: list[_Part] = []
+        first = 0
+        for group, height in _gathered(list(zip(places, heights, strict=True))):
+            rows, norms = self._rows[first : first + height], self._norms[first : first + height]
+            self.parts.append(_Part(group, _laid_out(rows, [pieces[place] for place in group]), rows, norms))
+            first += height
+
+    def norms(self, parcel: Parcel, receive: Receive) -> None:
+        """Give the norm of each tensor, by its place in the list; those of the rows have been taken."""
+        squares = torch.zeros(len(self._tensors), dtype=torch.float64)
+        squares.index_add_(0, self._lines, self._norms.double().square_())
+        receive(
+            {
+                place: math.sqrt(square) if _LEAST < square < _MOST else self._exact(line)
+                for line, (place, square) in enumerate(zip(self._tensors, squares.tolist(), strict=True))
+            }
+        )
+
+    def _exact(self, line: int) -> float:
+        """The norm of a tensor whose squares vanish or overflow."""
+        found: list[float] = row_norms(self._rows_of[line].view(1, -1)).tolist()
+        return found[0]
+
+
+def _gathered(heights: Sequence[tuple[int, int]]) -> Iterator[tuple[list[int], int]]:
+    """Neighbours together, as many as stay in the cache, with their rows."""
+    group: list[int] = []
+    total = 0
+    for place, height in heights:
+        if group and (total + height) * _WIDTH > _PIECE:
+            yield group, total
+            group, total = [], 0
+        group.append(place)
+        total += height
+    yield group, total
+
+
+def _laid_out(rows: Tensor, pieces: Sequence[Tensor]) -> list[Tensor]:
+    """A view in the shape of each piece, each from the beginning of a row on."""
+    flat, views, start = rows.view(-1), [], 0
+    for piece in pieces:
+        views.append(flat[start : start + piece.numel()].view(piece.shape))
+        start += -(-piece.numel() // _WIDTH) * _WIDTH
+    return views
+
+
+class Shelf:
+    """Kept copies of a fixed list of tensors."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        """Take memory in the shape of the tensors, in a type that sums may be taken in."""
+        pieces, owners = _pieces(tensors)
+        kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
+        for place, piece in enumerate(pieces):
+            kinds.setdefault((wide_type(piece), piece.device), []).append(place)
+        self._shapes = [piece.shape for piece in pieces]
+        self._memories = [
+            _Packed(pieces, places, owners, dtype) if device.type == "cpu" else _Blocks(pieces, places, dtype)
+            for (dtype, device), places in kinds.items()
+        ]
+
+    def load(self, tensors: Sequence[Tensor], parcel: Parcel, receive: Receive) -> None:
+        """Copy the tensors' values onto the shelf; send the norm of each, by its place in the list."""
+        pieces, _ = _pieces(tensors)
+        self._change(_compat.foreach_copy, pieces, parcel, receive)
+
+    def subtract(self, tensors: Sequence[Tensor], parcel: Parcel, receive: Receive) -> None:
+        """Subtract the tensors from what is on the shelf; send the norms of the differences."""
+        pieces, _ = _pieces(tensors)
+        if self._shapes == [piece.shape for piece in pieces]:
+            self._change(torch._foreach_sub_, pieces, parcel, receive)
+
+    def fits(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether the memory has the tensors' shapes."""
+        return self._shapes == [piece.shape for piece in _pieces(tensors)[0]]
+
+    def _change(
+        self,
+        function: Callable[[list[Tensor], list[Tensor]], object],
+        pieces: Sequence[Tensor],
+        parcel: Parcel,
+        receive: Receive,
+    ) -> None:
+        """Fill the memory part by part, and take each part's norms while it is in the cache."""
+        for memory in self._memories:
+            for part in memory.parts:
+                function(part.views, [pieces[place] for place in part.places])
+                if part.norms is not None:
+                    _vector_norm(part.rows, dim=1, out=part.norms)
+            memory.norms(parcel, receive)
 
 
 def _receive_at(receive: Receive, places: Sequence[int], values: Sequence[float]) -> None:
@@ -127,8 +245,7 @@ class ParameterNorms:
         tensors = [_local(parameter) for parameter in parameters]
         if self._before is None or not self._are_known(parameters) or not self._before.fits(tensors):
             self._before, self._known = Shelf(tensors), [weakref.ref(parameter) for parameter in parameters]
-        self._before.load(tensors)
-        self._before.norms(parcel, norms.weight.update)
+        self._before.load(tensors, parcel, norms.weight.update)
 
     @torch.no_grad()
     def measure_weights(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
@@ -160,8 +277,9 @@ class ParameterNorms:
     def measure_update(self, parameters: Sequence[Tensor], norms: Norms, parcel: Parcel) -> None:
         """Measure how far the weights have moved since they were kept."""
         if self._before is not None and self._are_known(parameters):
-            self._before.subtract([_local(parameter) for parameter in parameters])
-            self._before.norms(parcel, norms.update.update)
+            self._before.subtract(
+                [_local(parameter) for parameter in parameters], parcel, norms.update.update
+            )
 
     def _are_known(self, parameters: Sequence[Tensor]) -> bool:
         """Whether these are the parameters whose weights were kept."""
@@ -174,9 +292,9 @@ class ParameterNorms:
         small = [index for index, tensor in enumerate(tensors) if tensor.numel() <= _SMALL]
         if small:
             chosen = [tensors[index] for index in small]
-            shelf = self._shelf(chosen)
-            shelf.load(chosen)
-            shelf.norms(parcel, lambda norms: receive({small[index]: norm for index, norm in norms.items()}))
+            self._shelf(chosen).load(
+                chosen, parcel, lambda norms: receive({small[index]: norm for index, norm in norms.items()})
+            )
         for index, tensor in enumerate(tensors):
             if tensor.numel() > _SMALL:
                 parcel.put(row_norms(tensor.reshape(1, -1)), partial(_receive_at, receive, [index]))

@@ -99,15 +99,19 @@ class Plan:
 
         A tied parameter belongs to the first block that holds it.
         """
-        found: dict[Tensor, int] = {}
+        seen: set[int] = set()  # a tensor itself is slow to look up
+        found: list[Tensor] = []
+        rows: list[int] = []
+        outside = len(self.holders)
         for row, modules in enumerate((*self.holders, self.everything)):
             for module in modules:
                 for parameter in module._parameters.values():
-                    if parameter is not None and parameter not in found:
-                        found[parameter] = row
-        outside = len(self.holders)
-        ready = {p: row for p, row in found.items() if not _compat.is_uninitialized(p)}
-        return list(ready), [-1 if row == outside else row for row in ready.values()]
+                    if parameter is not None and id(parameter) not in seen:
+                        seen.add(id(parameter))
+                        if not _compat.is_uninitialized(parameter):
+                            found.append(parameter)
+                            rows.append(-1 if row == outside else row)
+        return found, rows
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

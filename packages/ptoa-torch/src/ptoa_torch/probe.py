@@ -36,7 +36,7 @@ from .losses import loss_in_output
 from .meter import Meter
 from .modes import untouched
 from .ranks import Place, WithoutCollectives, is_sharded
-from .soundness import Seen, Trail
+from .soundness import Trail
 from .timing import clock
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ class Probe:
     def arm(self, frame: Frame) -> None:
         """Get ready to measure the next step."""
         self.frame = frame
+        self._meter.is_coarse = frame.is_part
         if self._stale and self.plan is not None:
             self.plan.refresh(self.root)
         self._entries.open(self._forward)
@@ -176,7 +177,9 @@ class Probe:
         if frame is None:
             return
         unseen = not frame.forwards and not frame.calls
-        self._stale = any(id(target) not in frame.calls for target in frame.plan.targets)
+        self._stale = any(
+            id(target) not in frame.calls for target in frame.plan.targets if frame.takes(target.rows[0])
+        )
         self._entries.close(unseen=unseen)
         self._take_off()
         self._expected = max(1, frame.forwards)
@@ -208,17 +211,19 @@ class Probe:
             closed: Ids of modules that run in compiled graphs of their own.
             inside: Whether the hooks are for those modules only.
         """
-        if plan is None:
+        frame = self.frame
+        if plan is None or frame is None:
             return
         for target in plan.targets:
             module = target.module
-            if module is not None and (id(module) in closed) == inside:
+            if module is not None and (id(module) in closed) == inside and frame.takes(target.rows[0]):
                 put = self._hooks.before if target.takes_input else self._hooks.after
-                put(module, partial(self._saw, target), target)
+                put(module, self._react(target), target)
         # The compiler asks which modes are entered, so none is around a part that it runs.
         if bool(closed) == inside:
             for module, row, heads in plan.attention:
-                self._hooks.around(module, self._attend(module, row, heads))
+                if frame.takes(row):
+                    self._hooks.around(module, self._attend(module, row, heads))
             if plan.functions:
                 self._mode = FunctionWatch(plan.functions, self._saw_function)
                 for path, module in plan.scopes.items():
@@ -351,14 +356,14 @@ class Probe:
         """Measure what a block made in a forward that is over."""
         block = frame.plan.ids[index]
         if target.takes_input:
-            frame.rows[index].missing["hidden"] = "the model was read in this step"
+            frame.rows[index].lacks("hidden", "the model was read in this step")
             return
         hidden = target.part == "hidden"
         facts = found.aux.get(block, {})
         tensor = facts.get("hidden") if hidden else found.values.get(block)
         row = frame.rows[index]
         if not isinstance(tensor, Tensor) or not _compat.holds_numbers(tensor):
-            row.missing[target.part] = "no tensor in what it returned"
+            row.lacks(target.part, "no tensor in what it returned")
             return
         self._put_reading(frame, target, index, facts.get("reads", ()), tensor)
         if not hidden:
@@ -367,7 +372,7 @@ class Probe:
                 frame.without_grad = frame.without_grad or not tensor.requires_grad
                 self._await_grad(frame, index, row, tensor)
             else:
-                waiting.append(self._arrival(frame, index, row))
+                waiting.append(_Arrival(self, frame, index, row))
 
     def _show_recorded(
         self, frame: Frame, module: nn.Module, index: int, heads: int, found: Analysis, live: LivePass
@@ -425,6 +430,7 @@ class Probe:
         frame.without_grad = False
         self._name_hidden(frame, closed, None)
         spent = clock() - started
+        frame.stopwatch.forget("forward")
         frame.stopwatch.spent("data", spent)
         frame.notes.setdefault("cost", {})["eagerPass"] = round(spent * 1000, 3)
 
@@ -440,9 +446,9 @@ class Probe:
         for found in frame.plan.functions.values():
             hidden += [row for _, target in found for row in target.rows]
         for row in hidden:
-            frame.rows[row].missing["grad"] = _COMPILED
+            frame.rows[row].lacks("grad", _COMPILED)
             if act is not None:
-                frame.rows[row].missing["act"] = act
+                frame.rows[row].lacks("act", act)
 
     def _end_forward(self, frame: Frame, output: Any) -> None:
         """Take the hooks off, unless a checkpointed part runs again in backward."""
@@ -459,7 +465,8 @@ class Probe:
         for index in self._mode.odd:
             row = frame.rows[index]
             row.act = row.grad = row.hidden = None
-            row.missing.update(act=_ODD, grad=_ODD)
+            row.lacks("act", _ODD)
+            row.lacks("grad", _ODD)
         frame.order = [seen for seen in frame.order if seen.row not in self._mode.odd]
 
     def _again(self, mode: FunctionWatch, around: Callable[..., Any]) -> Callable[..., Any]:
@@ -478,14 +485,19 @@ class Probe:
 
         return inside
 
-    def _saw(self, target: Target, module: nn.Module, args: Any, kwargs: Any, output: Any = None) -> None:
-        """A module was called, or is about to be."""
-        if module is not target.module:
-            return  # a replica of DataParallel has the hooks of its original
-        if target.takes_input:
-            self._look(target, (), args or kwargs)
-        else:
-            self._look(target, (*args, *kwargs.values()), output)
+    def _react(self, target: Target) -> Callable[..., None]:
+        """What is called when a module was called, or is about to be."""
+        look = self._look
+
+        def saw(module: nn.Module, args: Any, kwargs: Any, output: Any = None) -> None:
+            if module is not target.module:
+                return  # a replica of DataParallel has the hooks of its original
+            if target.takes_input:
+                look(target, (), args or kwargs)
+            else:
+                look(target, (*args, *kwargs.values()) if kwargs else args, output)
+
+        return saw
 
     def _saw_function(
         self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], made: Tensor
@@ -501,19 +513,26 @@ class Probe:
         if not frame.rows and self.plan is not None:
             frame.plan = self.plan
             frame.forget()
+        if not frame.takes(target.rows[0]):
+            return
         started = clock()
         again = _compat.in_backward()
         aside = self._standing_aside
         if not aside or f"block {frame.plan.ids[target.rows[0]]}" not in aside:
+            builds = torch.is_grad_enabled()
+            torch._C._set_grad_enabled(False)  # cheaper than to cut each tensor from its graph
             try:
                 with torch._C.DisableTorchFunction():  # our own calls are not the model's
-                    tensor = first_tensor(output)
+                    tensor = output if isinstance(output, Tensor) else first_tensor(output)
                     if again:
                         self._ran_again(frame, target, tensor)
                     else:
+                        frame.without_grad = frame.without_grad or not builds
                         self._measure(frame, target, given, tensor)
             except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
                 self._stand_aside(f"block {frame.plan.ids[target.rows[0]]}", error)
+            finally:
+                torch._C._set_grad_enabled(builds)
         frame.stopwatch.spent("backward" if again else "forward", clock() - started)
 
     def _measure(self, frame: Frame, target: Target, given: tuple[Any, ...], tensor: Tensor | None) -> None:
@@ -526,10 +545,9 @@ class Probe:
         index = target.rows[call]
         row = frame.rows[index]
         if tensor is None or not _compat.holds_numbers(tensor):
-            row.missing[target.part] = "no tensor in what it returned"
+            row.lacks(target.part, "no tensor in what it returned")
             return
         self._put_reading(frame, target, index, given, tensor)
-        frame.without_grad = frame.without_grad or not torch.is_grad_enabled()
         if target.part == "act":
             self._await_grad(frame, index, row, tensor)
 
@@ -540,8 +558,10 @@ class Probe:
         row = frame.rows[index]
         reading = self._meter.add(tensor, frame.parcel, target.sat)
         setattr(row, target.part, reading)
-        known = self._trail.read(given, tensor, frame.parcel) if target.part == "act" else []
-        frame.order.append(Seen(index, target.part, reading, known))
+        reading.row, reading.part = index, target.part
+        if target.part == "act":
+            reading.inputs = self._trail.read(given, tensor, frame.parcel)
+        frame.order.append(reading)
         if not target.takes_input:
             self._trail.made(tensor, reading)
         if target.units:
@@ -555,36 +575,33 @@ class Probe:
         """A checkpointed block runs again in backward, where its gradient arrives if it had no graph."""
         row = frame.rows[target.rows[0]]
         if target.part == "act" and len(target.rows) == 1 and not row.awaited and tensor is not None:
-            row.missing.pop("grad", None)
+            row.lacks_not("grad")
             self._await_grad(frame, target.rows[0], row, tensor)
 
     def _await_grad(self, frame: Frame, index: int, row: Row, tensor: Tensor) -> None:
         """Measure the gradient when it arrives at a block's output."""
         if not tensor.requires_grad:
-            row.missing["grad"] = "its output needs no gradient"
+            row.lacks("grad", "its output needs no gradient")
             return
         row.awaited = True
-        handle = tensor.register_hook(self._arrival(frame, index, row))
+        handle = tensor.register_hook(_Arrival(self, frame, index, row))
         if tensor.is_leaf:
             self._leaves.append(handle)  # a parameter outlives the graph
 
-    def _arrival(self, frame: Frame, index: int, row: Row) -> Callable[[Tensor], None]:
-        """What measures a gradient that arrives at a block's output."""
-
-        def arrived(grad: Tensor) -> None:
-            if self.frame is not frame or frame.rows[index] is not row:
-                return
-            started = clock()
-            try:
-                row.grads += 1
-                if row.grad is None:
-                    row.grad = self._meter.add(grad, frame.parcel)
-                    frame.order.append(Seen(index, "grad", row.grad, []))
-            except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
-                self._stand_aside("gradients", error)
-            frame.stopwatch.spent("backward", clock() - started)
-
-        return arrived
+    def arrived(self, frame: Frame, index: int, row: Row, grad: Tensor) -> None:
+        """Measure a gradient that arrives at a block's output."""
+        if self.frame is not frame or frame.rows[index] is not row:
+            return
+        started = clock()
+        try:
+            row.grads += 1
+            if row.grad is None:
+                row.grad = reading = self._meter.add(grad, frame.parcel)
+                reading.row, reading.part = index, "grad"
+                frame.order.append(reading)
+        except Exception as error:  # noqa: BLE001  # measuring must not end the user's step
+            self._stand_aside("gradients", error)
+        frame.stopwatch.spent("backward", clock() - started)
 
     # ── attention ─────────────────────────────────────────────────────────────
 
@@ -602,11 +619,14 @@ class Probe:
             if frame is None or not wanted or frame.rows[row].entropy is not None or frame.rows[row].sample:
                 return forward(*args, **kwargs)
             if isinstance(module, nn.MultiheadAttention):
+                started = clock()
                 off = torch._C.DisableTorchFunction()
                 with self._aside(place), off, torch.no_grad(), _compat.no_autocast():
                     self._show_multihead(frame, row, module, args, kwargs)
+                frame.stopwatch.spent("forward", clock() - started)
                 return forward(*args, **kwargs)
-            with AttentionMode(heads, partial(self._show, frame, row), fail):
+            spent = partial(frame.stopwatch.spent, "forward")
+            with AttentionMode(heads, partial(self._show, frame, row), fail, spent):
                 return forward(*args, **kwargs)
 
         return around
@@ -627,7 +647,6 @@ class Probe:
 
     def _show(self, frame: Frame, index: int, sample: Tensor, first: Tensor, logit: Tensor) -> None:
         """Send the entropy, the corner and the largest score of one block's attention."""
-        started = clock()
         row = frame.rows[index]
         row.sample = sample.shape[0]
         pattern = corner(first)
@@ -640,7 +659,6 @@ class Probe:
         row.omitted = row.size > 0 and not self._turns.takes(index, heads=len(pattern), size=row.size)
         if row.size and not row.omitted:
             frame.parcel.put(pattern, lambda values: setattr(row, "pattern", values))
-        frame.stopwatch.spent("forward", clock() - started)
 
     # ── the step ──────────────────────────────────────────────────────────────
 
@@ -655,6 +673,7 @@ class Probe:
             if self._updates.before(frame, optimizer, has_closure):
                 frame.stopwatch.mark("backwarded", now)
                 frame.stopwatch.mark("stepping")
+        frame.stopwatch.spent("weights", clock() - now)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer has stepped."""
@@ -697,6 +716,24 @@ class Probe:
             frame.forget()
         if self.plan is not None and not frame.owners:
             self._updates.keep_weights(frame, self.plan)
+
+
+class _Arrival:
+    """A hook on a block's output, called with the gradient that arrives there."""
+
+    # One object a block: a closure would be five, which the cyclic collector looks at again and again.
+    __slots__ = ("_frame", "_index", "_probe", "_row")
+
+    def __init__(self, probe: Probe, frame: Frame, index: int, row: Row) -> None:
+        """Remember whose gradient it is."""
+        self._probe = probe
+        self._frame = frame
+        self._index = index
+        self._row = row
+
+    def __call__(self, grad: Tensor) -> None:
+        """Measure it."""
+        self._probe.arrived(self._frame, self._index, self._row, grad)
 
 
 class _Entries:

@@ -15,6 +15,7 @@ from torch import nn
 
 from ptoa_core.errors import SettingError
 
+from .budget import Budget
 from .delivery import text_of
 from .frame import Frame
 from .from_module import Analysis, analyze
@@ -45,6 +46,10 @@ class Outlet(Protocol):
     """What a session gives its frames to."""
 
     spec: ModelSpec | None
+
+    @property
+    def busy(self) -> float:
+        """Seconds that frames took on another thread so far."""
 
     def begin(self, spec: ModelSpec) -> None:
         """Show a model that was read."""
@@ -79,6 +84,7 @@ class Session:
         start_step: The number of the first step.
         place: Which of several processes this one is; only the first one reads the model.
         reduce: Whether norms are summed over all processes.
+        budget: The most that watching may take, over the time that training takes by itself.
 
     Attributes:
         start_step: As given.
@@ -104,6 +110,7 @@ class Session:
         start_step: int,
         place: Place,
         reduce: bool,
+        budget: float | None,
     ) -> None:
         """Register the hook that counts."""
         self.start_step = self.step_count = start_step
@@ -111,6 +118,10 @@ class Session:
         self._outlet = outlet
         self._root = unwrapped(model)
         self._every = every
+        self._budget = None if budget is None else Budget(budget, every)
+        self._own = self._busy = 0.0
+        self._period: tuple[int, float] | None = None
+        self._turn = 0
         self._val_loss = val_loss
         self._val_every = val_every
         self._warn_nonfinite = warn_nonfinite
@@ -232,26 +243,60 @@ class Session:
         """Get the next step measured, if it makes a frame."""
         if self.step_count % self._every or self._closed:
             return
+        started = clock()
         plan = self._probe.plan or Plan()
-        self._probe.arm(Frame(self.step_count, self._started, plan, Stopwatch(self._cuda, self._ended)))
+        frame = Frame(self.step_count, self._started, plan, Stopwatch(self._cuda, self._ended))
+        if self._budget is not None:
+            self._account(self._budget, frame, started)
+        self._probe.arm(frame)
         self._watch.arm()
         if not self._counters:
             self._probe.keep_weights()
+        self._own += clock() - started
+
+    def _account(self, budget: Budget, frame: Frame, now: float) -> None:
+        """Settle what the last frame cost, choose when the next one comes, and say so in this one."""
+        busy = self._outlet.busy
+        if self._period is not None:
+            step, began = self._period
+            budget.settle(
+                steps=self.step_count - step,
+                elapsed=now - began,
+                training=self._own,
+                background=busy - self._busy,
+            )
+        self._period = self.step_count, now
+        self._own, self._busy = 0.0, busy
+        self._every = budget.every
+        if (note := budget.note()) is not None:
+            frame.notes["cost"] = note
+        self._turn += 1
+        frame.share_out(self._turn, budget.turns)
+
+    def paid(self) -> str | None:
+        """What watching cost, where it had a budget."""
+        return None if self._budget is None else self._budget.text()
 
     def _stepped(self) -> None:
         """The optimizer has stepped: called by its hook."""
         if self._pending is not None:
             self._emit()
+        started = clock() if self._probe.frame is not None else 0.0
         self._probe.end_step(self._counters[0].optimizer)
-        self._finish_step()
+        self._finish_step(started)
 
-    def _finish_step(self) -> None:
-        """Count, take a frame's hooks off, validate, and get the next frame ready."""
+    def _finish_step(self, started: float) -> None:
+        """Count, take a frame's hooks off, validate, and get the next frame ready.
+
+        Args:
+            started: When a frame's step was over, by `clock`.
+        """
         frame = self._probe.frame
         if frame is not None:
             self._probe.disarm()
             self._watch.disarm()
             self._losses.take(frame.parcel, lambda found: setattr(frame, "unsound_loss", found))
+            self._own += clock() - started + frame.stopwatch.own
             if self._pending is not None:
                 self._emit()
             self._pending = frame
@@ -267,8 +312,9 @@ class Session:
         """A step is done, or only its loss is given where the optimizer's hooks count."""
         emitted = self._emit_sealed()
         if not self._counters:
+            started = clock()
             self._probe.end_step(None)
-            self._finish_step()
+            self._finish_step(started)
         elif self._pending is None and self._probe.frame is None:
             self._losses.add(self.step_count - 1, loss)
             return emitted
@@ -317,6 +363,7 @@ class Session:
         frame, self._pending = self._pending, None
         if frame is None:
             return None
+        started = clock()
         try:
             if self._given_val is not None:
                 frame.put_number(self._given_val, frame.set("val_loss"))
@@ -327,6 +374,7 @@ class Session:
             self._failed("the frame", error)
             return None
         self._outlet.deliver(health)
+        self._own += clock() - started
         return health
 
     def _validate(self) -> None:
@@ -411,6 +459,9 @@ class Idle:
 
     def log(self, loss: Any, val_loss: Any) -> None:
         """Do nothing."""
+
+    def paid(self) -> None:
+        """Nothing."""
 
 
 def session_class(place: Place, reduce: bool) -> type[Session | Idle]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .frame import Frame
     from .meter import Parcel, Reading
 
-__all__ = ["Ends", "Finding", "Seen", "Trail", "first_unsound"]
+__all__ = ["Ends", "Finding", "Trail", "first_unsound"]
 
 _MAX_INPUTS = 8
 
@@ -41,15 +41,6 @@ class Ends:
     def receive(self, values: Sequence[float]) -> None:
         """Take the two numbers."""
         self.low, self.high = values
-
-
-class Seen(NamedTuple):
-    """One measured result: whose it is, its numbers, and what is known of what was read for it."""
-
-    row: int
-    part: str
-    reading: Reading
-    inputs: list[Reading | Ends]
 
 
 class Trail:
@@ -77,13 +68,28 @@ class Trail:
             parcel: What takes the numbers that have to be taken for this.
         """
         found: list[Reading | Ends] = []
-        for tensor in _floats(given):
+        rest: list[Any] = []
+        for item in given:
+            reading = None if item is made else self._unwritten(item)
+            if reading is None:
+                rest.append(item)
+            else:
+                found.append(reading)
+        for tensor in _floats(rest):
             reading = self._reading(tensor, overwritten=tensor is made)
             if reading is not None:
                 found.append(reading)
             elif tensor is not made and not isinstance(tensor, nn.Parameter) and len(found) < _MAX_INPUTS:
                 found.append(_ends(tensor, parcel, given=id(tensor) in self._given))
         return found
+
+    def _unwritten(self, item: Any) -> Reading | None:
+        """The numbers of a tensor that is as it was when it was measured."""
+        entry = self._known.get(id(item))
+        if entry is None:
+            return None
+        tensor = entry[0]()
+        return entry[2] if tensor is not None and tensor is item and entry[1] == _version(tensor) else None
 
     def _reading(self, tensor: Tensor, *, overwritten: bool) -> Reading | None:
         """The numbers of a tensor, or of the one that it is a view of."""
@@ -182,9 +188,9 @@ def _activation(frame: Frame) -> Finding | None:
     """The first result of a block that is not finite, if it is anyone's fault."""
     acts = {seen.row: seen for seen in frame.order if seen.part == "act"}
     for seen in frame.order:
-        if seen.part == "grad" or seen.reading.is_finite:
+        if seen.part == "grad" or seen.is_finite:
             continue
-        moments = seen.reading.moments
+        moments = seen.moments
         nan, endless = _held(acts.get(seen.row, seen).inputs)
         if not moments.nan and endless in ("masked", "passed"):
             continue  # minus infinity comes and goes as a mask does
@@ -231,8 +237,8 @@ def _held(inputs: Sequence[Reading | Ends]) -> tuple[bool, str]:
 def _gradient(frame: Frame) -> Finding | None:
     """The first gradient that is not finite, in the order in which they arrived."""
     for seen in frame.order:
-        if seen.part == "grad" and not seen.reading.is_finite:
-            kind = _kind(seen.reading.moments.nan)
+        if seen.part == "grad" and not seen.is_finite:
+            kind = _kind(seen.moments.nan)
             text = f"the gradient arriving at block {frame.name(seen.row)} is the first to hold {_said(kind)}"
             return Finding("gradient", kind, text, frame.plan.ids[seen.row], frame.plan.paths[seen.row])
     for place, norm in frame.norms.grad.items():

@@ -58,6 +58,15 @@ class Stopwatch:
         """Take off time that measuring took inside a part."""
         self._own[part] = self._own.get(part, 0.0) + seconds
 
+    def forget(self, part: str) -> None:
+        """Take nothing off a part of what measuring took before it began."""
+        self._own.pop(part, None)
+
+    @property
+    def own(self) -> float:
+        """The seconds that measuring took, in whatever part."""
+        return sum(self._own.values())
+
     def milliseconds(self) -> dict[str, float]:
         """The duration of each part whose two ends are known."""
         found: dict[str, float] = {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptoa_core.errors import PtoaError, SettingError
 
+from .budget import share_of
 from .delivery import Delivery, note, text_of
 from .extras import torch_needed
 
@@ -68,6 +69,10 @@ class Watch:
         start_step: The number of the first step: of a run that is resumed, the steps behind it.
         reduce: Whether norms are those over all processes. Then every process must watch, with the
             same options, and waits for the others on frame steps.
+        budget: The most that watching may cost, over the time that training takes by itself:
+            ``"1%"`` or 0.01. Frames that cost more come less often than ``every``; where they would
+            come very seldom, blocks take turns. What was paid is in the frames under ``cost``, and
+            is printed at the end. It cannot be kept with ``reduce``, which needs all processes in step.
 
     Of several processes the first one shows the run. A watch on another one is silent: it opens
     nothing, puts nothing on the model (but to take part where norms are summed), and has no frames.
@@ -119,12 +124,18 @@ class Watch:
         blocks: Sequence[str] | None = None,
         start_step: int = 0,
         reduce: bool = False,
+        budget: float | str | None = None,
     ) -> None:
         """Start the bridge, count steps, and get ready for the first one."""
         with torch_needed("watch(model)"):
             from .session import check, place, session_class, unwrapped
         check(model, every, val_every, val_loss, start_step)
         _check_sinks(sinks)
+        share = share_of(budget)
+        if share is not None and reduce:
+            raise SettingError(
+                "budget cannot be kept with reduce=True, which needs all processes in step; leave one out"
+            )
         here = place()
         self.model = model
         self.optimizer = optimizer
@@ -155,6 +166,7 @@ class Watch:
             start_step=start_step,
             place=here,
             reduce=reduce,
+            budget=share,
         )
         self._session.begin(example_input)
         _ON_MODEL[self._root] = weakref.ref(self)
@@ -227,7 +239,9 @@ class Watch:
         if not self.closed:
             self._finish()
             if self._pid == os.getpid() and not self._silent:
-                self._delivery.say_goodbye(self._session.step_count - self._session.start_step)
+                self._delivery.say_goodbye(
+                    self._session.step_count - self._session.start_step, self._session.paid()
+                )
 
     def _finish(self) -> None:
         """Close without a word."""
