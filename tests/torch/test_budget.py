@@ -58,12 +58,22 @@ def settled(budget, cost, step, periods=1):
 
 @pytest.mark.parametrize(
     ("share", "cost", "every"),
-    [(0.01, 0.0, 10), (0.01, 0.1, 10), (0.01, 0.11, 20), (0.01, 0.5, 50), (0.5, 3.0, 10), (0.1, 8.0, 80)],
+    [(0.01, 0.0, 10), (0.01, 0.1, 10), (0.01, 0.11, 20), (0.01, 0.5, 50), (0.5, 3.0, 10), (0.1, 7.0, 70)],
 )
-def test_frames_come_as_seldom_as_the_budget_needs_and_no_more(share, cost, every):
+def test_frames_come_as_seldom_as_the_budget_needs_and_not_much_more(share, cost, every):
     budget = settled(Budget(share, every=10), 99.0, 1.0)
-    assert settled(budget, cost, 1.0, periods=3).every == every
-    assert budget.turns == 1
+    settled(budget, cost, 1.0, periods=100)
+    assert every <= budget.every <= 1.35 * every
+    assert budget.paid <= share * 1.001
+
+
+def test_what_was_paid_too_much_is_made_good():
+    budget = settled(Budget(0.01, every=10), 0.0, 1.0)
+    settled(budget, 0.4, 1.0, periods=1)
+    assert budget.paid == pytest.approx(0.04)
+    assert budget.every == 80
+    settled(budget, 0.4, 1.0, periods=30)
+    assert budget.paid <= 0.01
 
 
 def test_the_time_in_which_the_model_was_read_is_left_out():
@@ -73,30 +83,30 @@ def test_the_time_in_which_the_model_was_read_is_left_out():
 
 def test_frames_come_more_often_again_when_they_cost_less():
     budget = settled(Budget(0.01, every=10), 0.5, 1.0, periods=4)
-    assert budget.every == 50
-    assert settled(budget, 0.1, 1.0, periods=6).every == 10
+    assert budget.every >= 50
+    assert settled(budget, 0.05, 1.0, periods=20).every == 10
 
 
 def test_one_slow_step_changes_nothing():
-    budget = settled(Budget(0.01, every=10), 0.3, 1.0, periods=6)
-    assert budget.every == 30
-    settled(budget, 0.3, 50.0)
-    assert budget.every == 30
+    budget = settled(Budget(0.01, every=10), 0.3, 1.0, periods=60)
+    before = budget.every
+    assert settled(budget, 0.3, 50.0).every == before
 
 
 def test_blocks_take_turns_where_frames_would_come_very_seldom():
     budget = settled(Budget(0.01, every=10), 0.0, 1.0)
-    for _ in range(12):
+    for _ in range(60):
         settled(budget, 4.0 / budget.turns, 1.0)
-    assert budget.turns == 8
-    assert budget.every == 50
-    assert budget.note()["turns"] == 8
+    assert budget.turns == budget.note()["turns"] == 8
+    assert 50 <= budget.every <= 70
+    assert budget.paid <= 0.01
 
 
 def test_where_turns_do_not_help_frames_come_still_more_seldom():
     budget = settled(Budget(0.01, every=10), 0.0, 1.0)
-    settled(budget, 40.0, 1.0, periods=12)
-    assert (budget.turns, budget.every) == (8, 4000)
+    settled(budget, 40.0, 1.0, periods=60)
+    assert budget.turns == 8
+    assert 4000 <= budget.every <= 5400
 
 
 def test_all_blocks_are_back_when_frames_cost_less():
@@ -158,10 +168,14 @@ def trained(clock, monkeypatch, steps, *, cost, step=10.0, model=None, **options
 
 
 def test_a_watch_measures_as_seldom_as_its_budget_needs(clock, monkeypatch, capsys):
-    frames = trained(clock, monkeypatch, 41, cost=39.0, every=2, budget="50%")
-    assert [frame.step for frame in frames] == [0, 2, 4, 8, 16, 24, 32, 40]
+    frames = trained(clock, monkeypatch, 81, cost=39.0, every=2, budget="50%")
+    steps = [frame.step for frame in frames]
+    assert steps[:3] == [0, 2, 4]
     cost = frames[-1].extra["cost"]
-    assert cost["every"] == 8
+    assert all(step % 2 == 0 for step in steps)
+    assert 8 <= cost["every"] <= 16
+    assert cost["share"] <= 0.6
+    assert len(steps) < 80 / 8 + 3
     assert cost["training"] == pytest.approx(39_000, rel=1e-3)
     assert 0 <= cost["background"] < 39_000
     assert cost["budget"] == 0.5
@@ -185,7 +199,7 @@ def test_the_users_own_validation_is_not_paid_by_the_budget(clock, monkeypatch):
 
 
 def test_blocks_whose_turn_it_is_not_say_so_and_all_have_their_turn(clock, monkeypatch):
-    frames = trained(clock, monkeypatch, 600, cost=400.0, every=1, budget="50%")
+    frames = trained(clock, monkeypatch, 1800, cost=400.0, every=1, budget="50%")
     parts = [frame for frame in frames if frame.extra.get("cost", {}).get("turns") == 8]
     assert len(parts) >= 4
     for frame in parts:
@@ -193,6 +207,7 @@ def test_blocks_whose_turn_it_is_not_say_so_and_all_have_their_turn(clock, monke
             has = row.act is not None
             assert has == (row.grad is not None)
             assert has != ("turn" in row.extra.get("missing", {}).get("act", ""))
+        assert sum(row.act is not None for row in frame.blocks) <= 1
         assert frame.gradNorm is not None
     seen = {row.id for frame in parts for row in frame.blocks if row.act is not None}
     assert seen == {row.id for row in frames[0].blocks}

@@ -20,6 +20,7 @@ __all__ = ["Budget", "share_of"]
 _WIDEST = 8
 _MOST_TURNS = 8
 _KEPT = 5
+_MOST_BEHIND = 2.0  # what was paid too much is made good, but not at once
 
 
 def share_of(budget: Any) -> float | None:
@@ -73,8 +74,8 @@ class Budget:
         >>> budget = Budget(0.01, every=10)
         >>> budget.settle(steps=10, elapsed=30.0, training=2.0, background=0.0)  # the model was read
         >>> budget.settle(steps=10, elapsed=1.04, training=0.04, background=0.01)
-        >>> budget.every
-        50
+        >>> budget.every, budget.turns
+        (50, 2)
     """
 
     def __init__(self, share: float, every: int) -> None:
@@ -115,7 +116,8 @@ class Budget:
         self._costs = [*self._costs, training + background][-_KEPT:]
         self._steps = [*self._steps, alone / steps][-_KEPT:]
         if (step := median(self._steps)) > 0:
-            self._adapt(fmean(self._costs) / (self._share * step))
+            behind = min(_MOST_BEHIND, max(1.0, self._paid / (self._share * self._alone)))
+            self._adapt(behind * fmean(self._costs) / (self._share * step))
 
     def _adapt(self, needed: float) -> None:
         """Choose spacing and turns where frames as they are would have to be ``needed`` steps apart."""
