@@ -609,10 +609,10 @@ def test_a_broken_sink_is_named_once_and_training_goes_on():
 
 
 def test_a_hook_that_fails_is_named_once_and_stands_aside(monkeypatch):
-    def broken(output):
+    def broken(*_):
         raise ZeroDivisionError("no")
 
-    monkeypatch.setattr(probe_module, "first_tensor", broken)
+    monkeypatch.setattr(probe_module.Probe, "_put_reading", broken)
     model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 1)))
     with quiet(model, optimizer, example_input=torch.ones(1, 8)) as watching:
         with pytest.warns(PtoaWarning, match="block l0 is left out") as caught:

@@ -78,7 +78,7 @@ export class GraphView {
     this.outline = outline;
     this.open = open;
     this.scene = buildScene(outline, open, this.measure, this.memo);
-    this.wires = wirePaths(this.scene);
+    this.wires = wirePaths(this.scene, () => new Path2D());
     if (before && changed !== undefined) this.hold(changed, before);
     this.refit();
     this.mark();

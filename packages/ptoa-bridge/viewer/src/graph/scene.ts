@@ -9,6 +9,7 @@ export interface SceneBox extends Box {
   id: string;
   kind: string;
   title: string;
+  titleWidth: number;
   detail: string;
   /** What it reads without a wire, in words and by ids. */
   badge: string;
@@ -56,7 +57,7 @@ export function buildScene(outline: Outline, open: ReadonlySet<string>, measure:
   const laid = nest(nodes, edges, memo);
   const boxes = view.items.map(({ item, depth, open }, i): SceneBox => ({
     ...laid.boxes.get(item.id)!, id: item.id, kind: item.kind, depth, open, isGroup: item.children.length > 0,
-    title: labels[i]!.title, detail: labels[i]!.detail, badge: labels[i]!.badge, reads: view.badges.get(item.id) ?? [],
+    title: labels[i]!.title, titleWidth: labels[i]!.titleWidth, detail: labels[i]!.detail, badge: labels[i]!.badge, reads: view.badges.get(item.id) ?? [],
   }));
   const { width, height } = laid;
   return { boxes, byId: new Map(boxes.map((box) => [box.id, box])), wires: wiresOf(view, laid.paths), width, height };
@@ -64,6 +65,7 @@ export function buildScene(outline: Outline, open: ReadonlySet<string>, measure:
 
 interface Label {
   title: string;
+  titleWidth: number;
   detail: string;
   badge: string;
   width: number;
@@ -80,7 +82,7 @@ function labelOf({ item, open }: VisibleItem, reads: readonly string[], outline:
   const detailWidth = measure.detail(detail);
   const text = open ? titleWidth + 8 + detailWidth : Math.max(titleWidth, detailWidth, measure.detail(badge));
   const width = Math.max(open ? 0 : MIN_WIDTH, Math.ceil(text + chevron + 2 * SIDE));
-  return { title, detail, badge, width, height: (detail && !open ? HEIGHT_WITH_DETAIL : HEIGHT) + (badge ? BADGE_HEIGHT : 0) };
+  return { title, titleWidth, detail, badge, width, height: (detail && !open ? HEIGHT_WITH_DETAIL : HEIGHT) + (badge ? BADGE_HEIGHT : 0) };
 }
 
 /** Residual wires first: where they share a piece with the main path, that lies on top. */
