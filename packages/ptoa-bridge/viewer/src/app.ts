@@ -7,7 +7,7 @@ import { decodeLink } from "./formats/link";
 import type { Spec } from "./formats/spec";
 import { buildOutline, type Outline } from "./model/outline";
 import { plain } from "./model/text";
-import { firstOpen, openAround, withOpen } from "./model/view";
+import { allOpen, firstOpen, openAround, withOpen } from "./model/view";
 import { Painter } from "./run/painter";
 import { FILE_CAPACITY, LIVE_CAPACITY, RunStore } from "./run/store";
 import { BridgeClient, type BridgeState } from "./source/bridge";
@@ -116,6 +116,12 @@ export class App {
       const wider = openAround(model.outline, this.open.value, id);
       if (wider.size !== this.open.value.size) this.open.value = wider;
     });
+  }
+
+  /** Opens every group, or only those that are open at first. */
+  unfold(all: boolean): void {
+    const { value: model } = this.model;
+    if (model) this.open.value = (all ? allOpen : firstOpen)(model.outline);
   }
 
   /** Opens or folds a group; `all` opens every one of equal layers in place of the first. */

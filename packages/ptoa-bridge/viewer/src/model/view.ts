@@ -132,6 +132,9 @@ export function shownAs(outline: Outline, open: ReadonlySet<string>, id: string)
   return shown;
 }
 
+/** Every group and all of equal layers open. */
+export const allOpen = ({ items }: Outline): Set<string> => new Set([...items.values()].filter(({ children }) => children.length).map(({ id }) => id));
+
 /** What a block, or anything inside a group, reads from outside and is read by outside, each once. */
 export function neighbours(outline: Outline, id: string): { inputs: string[]; outputs: string[] } {
   const inside = new Set([id]);
