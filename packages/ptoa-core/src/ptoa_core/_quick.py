@@ -63,7 +63,7 @@ class _Ids(dict[str, str]):
 
 
 _MOST_KEPT = 1 << 14
-_TOGETHER = 64
+_TOGETHER = 32
 _COUNTS = _Counts()
 _IDS = _Ids()
 
