@@ -646,6 +646,19 @@ def test_warnings_as_errors_do_not_end_training(capsys):
     assert "NaN" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("gives", [True, False])
+def test_a_run_without_any_loss_says_how_to_give_it_when_it_ends(gives, capsys):
+    model, optimizer = pair()
+    with quiet(model, optimizer) as watching:
+        optimizer.zero_grad()
+        loss = net_loss(model)
+        loss.backward()
+        optimizer.step()
+        if gives:
+            watching.step(loss * float("nan"))
+    assert ("w.step(loss)" in capsys.readouterr().out) is not gives
+
+
 # ── arguments and the bridge ─────────────────────────────────────────────────
 
 
@@ -654,12 +667,17 @@ def test_warnings_as_errors_do_not_end_training(capsys):
     [
         (("model",), "torch.nn.Module, found str"),
         ((None,), "found NoneType"),
+        ((nn.Linear(1, 1), "adam"), "optimizer must be .* found str"),
+        ((nn.Linear(1, 1), torch.optim.Adam), "found the class Adam"),
+        ((nn.Linear(1, 1), nn.Linear(1, 1)), "found Linear"),
+        ((nn.Linear(1, 1), [None]), "found NoneType"),
+        ((nn.Linear(1, 1), 10), "found int"),
         ((nn.Linear(1, 1), None, 0), "every must be .* found 0"),
         ((nn.Linear(1, 1), None, 1.5), "found 1.5"),
         ((nn.Linear(1, 1), None, True), "found True"),
         ((nn.Linear(1, 1), None, 1, "low"), "val_loss must be .* 'low'"),
     ],
-    ids=["text", "none", "zero", "fraction", "bool", "val-loss"],
+    ids=["text", "none", "name", "class", "module", "list", "number", "zero", "fraction", "bool", "val-loss"],
 )
 def test_an_argument_that_cannot_be_used_is_refused(arguments, text):
     with pytest.raises(SettingError, match=text):
