@@ -52,16 +52,19 @@ def torch_optimizer(optimizer: Any) -> Any:
     """The PyTorch optimizer inside a trainer's wrappers, whose own step hooks count the steps.
 
     Accelerate's and Lightning's wrappers keep the real one in `optimizer` or `_optimizer`, and pass a
-    step on only when one is due.
+    step on only when one is due. What has no step of its own, as a stand-in for an optimizer that
+    another engine makes, is None: the trainer's steps are counted in its place.
 
     Example:
+        >>> class Real:
+        ...     def step(self): ...
         >>> class Wrapper:
-        ...     optimizer = "the real one"
-        >>> torch_optimizer(Wrapper())
-        'the real one'
+        ...     optimizer = Real()
+        >>> torch_optimizer(Wrapper()) is Wrapper.optimizer, torch_optimizer("a stand-in")
+        (True, None)
     """
     for name in ("optimizer", "_optimizer"):
         inner = getattr(optimizer, name, None)
         if inner is not None and inner is not optimizer:
             return torch_optimizer(inner)
-    return optimizer
+    return optimizer if callable(getattr(optimizer, "step", None)) else None
