@@ -27,14 +27,22 @@ class WatchHolder:
         self.open = open
         self.watch_options = watch_options
         self.watch: Watch | None = None
+        self._counts_steps = False
 
     def start(self, model: Any, optimizer: Any, start_step: int = 0) -> None:
         """Begin to watch the run of `model` under `optimizer`; a resumed run has steps behind it."""
         from ptoa_torch import Watch
+        from ptoa_torch.steps import hooked_optimizer
 
         self.close()
+        self._counts_steps = hooked_optimizer(optimizer) is None
         options = {"start_step": start_step, **self.watch_options}
         self.watch = Watch(model, optimizer, every=self.every, open=self.open, **options)
+
+    def step(self) -> None:
+        """Count a step that the trainer made with an optimizer that does not tell of its own."""
+        if self.watch is not None and self._counts_steps:
+            self.watch.step()
 
     def log(self, loss: Any = None, val_loss: Any = None) -> None:
         """Attach what the trainer measured to the frame of the step that it belongs to."""
