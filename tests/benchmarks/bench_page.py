@@ -115,7 +115,7 @@ def main() -> None:
             tab.page.wait_for_function("() => document.querySelector('[role=treeitem]')")
             tab.page.evaluate(AFTER_PAINT)
             figures["first"].append(1000 * tab.busy())
-            unfold = tab.page.get_by_role("button", name="Unfold", exact=True)
+            unfold = tab.page.get_by_role("button", name="Unfold all")
             figures["unfold"].append(busy_for(tab, lambda button=unfold: button.evaluate(CLICK)))
             tab.page.get_by_role("button", name="Fit", exact=True).evaluate(CLICK)
             tab.page.evaluate(AFTER_PAINT)

@@ -59,6 +59,11 @@ def test_equal_layers_open_into_one_or_into_all(visit, layered):
         tree.focus()
         seen.page.keyboard.press("Shift+Enter")
         expect(layers).to_have_count(12)
+        seen.page.get_by_role("button", name="Fold all", exact=True).click()
+        expect(tree.get_by_role("treeitem")).to_have_count(2)
+        seen.page.get_by_role("button", name="Unfold all").click()
+        expect(layers.first).to_have_attribute("aria-expanded", "true")
+        expect(layers.first).to_have_attribute("aria-setsize", "12")
         assert seen.problems == []
 
 

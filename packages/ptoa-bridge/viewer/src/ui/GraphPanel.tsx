@@ -42,8 +42,8 @@ export function GraphPanel({ app }: { app: App }) {
         <button type="button" title="Whole model (0)" onClick={() => view.current!.fit()}>Fit</button>
         <button type="button" title="Closer (+)" aria-label="Closer" onClick={() => view.current!.zoom(ZOOM_STEP)}>+</button>
         <button type="button" title="Farther (−)" aria-label="Farther" onClick={() => view.current!.zoom(1 / ZOOM_STEP)}>−</button>
-        <button type="button" title="Open every group" onClick={() => app.unfold(true)}>Unfold</button>
-        <button type="button" title="Only the outer groups open" onClick={() => app.unfold(false)}>Fold</button>
+        <button type="button" title="Open every group" onClick={() => app.unfold(true)}>Unfold all</button>
+        <button type="button" title="Only the outer groups open" onClick={() => app.unfold(false)}>Fold all</button>
         <Export app={app} view={() => view.current!} />
       </div>
       <div ref={room} class="canvas-room">
