@@ -95,17 +95,20 @@ class TestTheEnd:
 
 
 @posix
-class TestSigterm:
+class TestEndingSignals:
+    ENDING = pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+
+    @ENDING
     @pytest.mark.parametrize(
         "busy", ["time.sleep(60)", "while True: pass", "while True: bridge.push_health(F)"]
     )
-    def test_it_says_bye_and_ends_the_process_as_it_would_have(self, script, busy):
+    def test_it_says_bye_and_ends_the_process_as_it_would_have(self, script, busy, name):
         one = script(START + f"F = {{'step': 1, 't': 0, 'loss': None, 'blocks': []}}\n{busy}")
         tab = one.client().tab()
         assert tab.next()[0] == "hello"
-        one.process.send_signal(signal.SIGTERM)
+        one.process.send_signal(getattr(signal, name))
         assert tab.names(until="bye", timeout=8)[-1:] == ["bye"]
-        assert one.end() == (-signal.SIGTERM, "")
+        assert one.end() == (-getattr(signal, name), "")
         tab.close()
 
     def test_tabs_are_told_even_when_the_bridge_cannot_be_closed_in_full(self, script):
@@ -122,39 +125,42 @@ class TestSigterm:
         assert one.end() == (-signal.SIGTERM, "")
         tab.close()
 
-    def test_a_handler_of_the_users_is_left_alone(self, script):
+    @ENDING
+    def test_a_handler_of_the_users_is_left_alone(self, script, name):
         code = START.replace(
             "bridge = ",
-            "mine = lambda *_: print('mine', flush=True)\nsignal.signal(signal.SIGTERM, mine)\nbridge = ",
+            f"mine = lambda *_: print('mine', flush=True)\nsignal.signal(signal.{name}, mine)\nbridge = ",
         )
         one = script(
             code + "time.sleep(60) if not sys.stdin.readline() else 0\nbridge.close()\n"
-            "print(signal.getsignal(signal.SIGTERM) is mine, flush=True)"
+            f"print(signal.getsignal(signal.{name}) is mine, flush=True)"
         )
         one.client()
-        one.process.send_signal(signal.SIGTERM)
+        one.process.send_signal(getattr(signal, name))
         assert one.line() == "mine"
         one.tell()
         assert one.line() == "True"
         assert one.end()[0] == 0
 
-    def test_ours_goes_away_with_the_last_bridge(self, script):
+    @ENDING
+    def test_ours_goes_away_with_the_last_bridge(self, script, name):
         one = script(
-            START + "default = lambda: signal.getsignal(signal.SIGTERM) is signal.SIG_DFL\n"
+            START + f"default = lambda: signal.getsignal(signal.{name}) is signal.SIG_DFL\n"
             "other = Bridge().start()\nseen = [default()]\nbridge.close()\nseen.append(default())\n"
             "other.close()\nseen.append(default())\n"
-            "last = Bridge().start()\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nlast.close()\n"
-            "seen.append(signal.getsignal(signal.SIGTERM) is signal.SIG_IGN)\nprint(seen, flush=True)"
+            f"last = Bridge().start()\nsignal.signal(signal.{name}, signal.SIG_IGN)\nlast.close()\n"
+            f"seen.append(signal.getsignal(signal.{name}) is signal.SIG_IGN)\nprint(seen, flush=True)"
         )
         one.client()
         assert one.line() == "[False, False, True, True]"
 
-    def test_a_bridge_started_in_a_thread_sets_no_handler(self, script):
+    @ENDING
+    def test_a_bridge_started_in_a_thread_sets_no_handler(self, script, name):
         one = script(
             "import signal, threading\nfrom ptoa_bridge import Bridge\nbridges = []\n"
             "thread = threading.Thread(target=lambda: bridges.append(Bridge().start()))\nthread.start()\n"
             "thread.join()\n"
-            "print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)"
+            f"print(signal.getsignal(signal.{name}) is signal.SIG_DFL, flush=True)"
         )
         assert one.line() == "True"
         assert one.end() == (0, "")

@@ -146,8 +146,8 @@ class Bridge:
     def start(self) -> Self:
         """Open the port and serve from a daemon thread; returns the bridge itself.
 
-        On the main thread, when nobody handles SIGTERM, a handler is set that closes the
-        bridge before the signal ends the process. A second call does nothing.
+        On the main thread, where nobody handles SIGTERM or SIGHUP, a handler is set that closes
+        the bridge before the signal ends the process. A second call does nothing.
 
         Raises:
             OSError: If the port is taken or not allowed; the message names it.

@@ -2,14 +2,15 @@
 
 - At the interpreter's end, after an error or Ctrl+C too, every bridge is closed, so that
   tabs get their ``bye``.
-- SIGTERM ends a Python process on the spot. Where nobody has a handler for it, and a bridge
-  is started on the main thread, ours closes the bridges and then lets the signal end the
-  process as it would have. It goes away with the last bridge.
+- SIGTERM, and SIGHUP when the terminal or the SSH session closes, end a Python process on
+  the spot. Where nobody has a handler for one, and a bridge is started on the main thread,
+  ours closes the bridges and then lets the signal end the process as it would have. It goes
+  away with the last bridge.
 - A forked child has copies of all sockets and none of the threads. It closes its copies
   without a word to the clients, who belong to the parent, so that the port is free as soon
-  as the parent closes it. SIGTERM ends the child on the spot again, as whoever forked it (a
-  data loader, say) expects; it is held back while the process forks, since Python forgets
-  a signal that reaches a child before its first instruction.
+  as the parent closes it. These signals end the child on the spot again, as whoever forked
+  it (a data loader, say) expects; they are held back while the process forks, since Python
+  forgets a signal that reaches a child before its first instruction.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from typing import TYPE_CHECKING, Protocol
 from .server import making_sockets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import FrameType
+
+    Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 __all__ = ["Closable", "discharge", "enlist"]
 
 _SIGNAL_SECONDS = 1.0
+_ENDING = {getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)}
 
 
 class Closable(Protocol):
@@ -51,16 +56,15 @@ _masks: list[set[int]] = []
 def enlist(bridge: Closable) -> None:
     """Have ``bridge`` closed with the process, and abandoned in its children."""
     _running.add(bridge)
-    with contextlib.suppress(ValueError):
-        if _on_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _on_sigterm)
+    if _on_main_thread():
+        _hand_over(_ENDING, signal.SIG_DFL, _on_ending)
 
 
 def discharge(bridge: Closable) -> None:
-    """Forget ``bridge``, and with the last one our handler of SIGTERM."""
+    """Forget ``bridge``, and with the last one our handlers."""
     _running.discard(bridge)
     if not _running and _on_main_thread():
-        _restore_sigterm()
+        _hand_over(_ENDING, _on_ending, signal.SIG_DFL)
 
 
 def _on_main_thread() -> bool:
@@ -68,11 +72,17 @@ def _on_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _restore_sigterm() -> None:
-    """Give SIGTERM its default back, if the handler is still ours."""
-    with contextlib.suppress(ValueError):
-        if signal.getsignal(signal.SIGTERM) is _on_sigterm:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _ours() -> set[signal.Signals]:
+    """The signals whose handler is ours."""
+    return {number for number in _ENDING if signal.getsignal(number) is _on_ending}
+
+
+def _hand_over(numbers: Iterable[signal.Signals], old: Handler, new: Handler) -> None:
+    """Change the handlers of those signals that have the old one."""
+    with contextlib.suppress(ValueError):  # in a subinterpreter no handler can be set
+        for number in numbers:
+            if signal.getsignal(number) is old:
+                signal.signal(number, new)
 
 
 def _close_all() -> None:
@@ -81,11 +91,11 @@ def _close_all() -> None:
         bridge.close()
 
 
-def _on_sigterm(number: int, _frame: FrameType | None) -> None:
+def _on_ending(number: int, _frame: FrameType | None) -> None:
     """Close the bridges, then end as the signal asks."""
     # On a thread of its own: the main thread may have been interrupted while it held a lock
     # that closing needs. Then the tabs at least are told.
-    closing = threading.Thread(target=_close_all, name="ptoa-sigterm", daemon=True)
+    closing = threading.Thread(target=_close_all, name="ptoa-ending", daemon=True)
     with contextlib.suppress(RuntimeError):
         closing.start()
         closing.join(_SIGNAL_SECONDS)
@@ -96,10 +106,10 @@ def _on_sigterm(number: int, _frame: FrameType | None) -> None:
 
 
 def _before_fork() -> None:
-    """Let no socket be made, and no SIGTERM be lost, while the process forks."""
+    """Let no socket be made, and no signal be lost, while the process forks."""
     making_sockets.acquire()
-    if signal.getsignal(signal.SIGTERM) is _on_sigterm:
-        _masks.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})))
+    if _ours():
+        _masks.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, _ours())))
 
 
 def _after_fork() -> None:
@@ -114,7 +124,7 @@ def _in_child() -> None:
     for bridge in list(_running):
         bridge.abandon()
     _running.clear()
-    _restore_sigterm()
+    _hand_over(_ENDING, _on_ending, signal.SIG_DFL)
     _after_fork()
 
 

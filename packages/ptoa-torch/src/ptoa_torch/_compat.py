@@ -21,6 +21,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from .process_wide import ProcessWide
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -133,8 +135,11 @@ def eager(modules: Iterable[nn.Module]) -> AbstractContextManager[Any]:
     stance: Any = getattr(getattr(torch, "compiler", None), "set_stance", None)
     if stance is None:
         return _uncompiled([module for module in modules if is_compiled(module)])
-    forced: AbstractContextManager[Any] = stance("force_eager")
-    return forced
+    return _nothing_compiled()
+
+
+# torch has one stance for all threads.
+_nothing_compiled = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
 
 
 @contextlib.contextmanager
@@ -297,11 +302,20 @@ set_compiler: Callable[[Any], Any] = getattr(_eval_frame, "set_eval_frame", _no_
 
 
 @contextlib.contextmanager
-def no_warnings() -> Iterator[None]:
-    """A context in which a pass of our own repeats none of the warnings that the model's own passes give."""
+def _unheard_warnings() -> Iterator[None]:
+    """A context without warnings, as the interpreter has it: for all threads, or for this one alone."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+_no_warnings = ProcessWide(_unheard_warnings)
+
+
+def no_warnings() -> AbstractContextManager[None]:
+    """A context in which a pass of our own repeats none of the warnings that the model's own passes give."""
+    own = getattr(sys.flags, "context_aware_warnings", False)
+    return _unheard_warnings() if own else _no_warnings()
 
 
 @contextlib.contextmanager

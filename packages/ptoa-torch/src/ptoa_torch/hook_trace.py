@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +27,9 @@ from . import _compat
 from .census import Census, census
 from .functions import HANDED_OUT, QUIET, SDPA, SOFTMAX, Written, function_name, may_write, written_by
 from .graph import Call, Graph, GraphBuilder, Op, flatten
-from .modes import StateGuard, evaluating, surely, untouched
+from .interrupts import surely
+from .modes import StateGuard, evaluating, untouched
+from .process_wide import deeper_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -396,17 +397,6 @@ def _name_sources(parts: Census, builder: GraphBuilder) -> None:
         builder.name_source(buffer, "buffer", name)
 
 
-@contextlib.contextmanager
-def _deep_calls(depth: int) -> Iterator[None]:
-    """Room on the interpreter's stack for the recorded calls of deeply nested modules."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + 8 * depth)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
-
-
 def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Census | None = None) -> Recording:
     """Run the model once on example inputs, in eval mode and without gradients, and record it.
 
@@ -442,7 +432,7 @@ def record(model: nn.Module, inputs: Inputs, *, keep: bool = False, parts: Censu
                 _compat.faking(tensors),
                 _compat.no_warnings(),
                 _scripted_functions(recorder),
-                _deep_calls(parts.depth),
+                deeper_calls(8 * parts.depth),
             ):
                 return _run(model, inputs, recorder)
         finally:

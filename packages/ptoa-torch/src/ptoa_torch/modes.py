@@ -25,11 +25,12 @@ from . import _compat
 from .census import Census, census
 from .functions import HANDED_OUT, QUIET, Written, function_name, written_by
 from .graph import flatten
+from .interrupts import surely
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["StateGuard", "evaluating", "surely", "untouched"]
+__all__ = ["StateGuard", "evaluating", "untouched"]
 
 _SMALL_BUFFER = 65_536
 _MAX_CONTAINERS = 200_000
@@ -77,19 +78,6 @@ def _put_flags_back(flags: list[tuple[nn.Module, bool]]) -> None:
     for module, training in flags:
         if module.training != training:
             _set_flag(module, flag=training)
-
-
-def surely(put_back: Callable[[], None]) -> None:
-    """Put something back to the end, also when Ctrl+C comes meanwhile.
-
-    Args:
-        put_back: What puts it back; it may be begun again after it was interrupted.
-    """
-    try:
-        put_back()
-    except KeyboardInterrupt:
-        put_back()
-        raise
 
 
 def _set_flag(module: nn.Module, *, flag: bool) -> None:
