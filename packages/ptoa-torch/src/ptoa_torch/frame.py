@@ -193,6 +193,7 @@ class Frame:
         if len(self.lanes) > 1:
             self.notes["optimizers"] = [self._lane(lane) for lane in self.lanes.values()][:_MAX_LANES]
         norms = list(grads.values())
+        self.plan = self.plan.names()
         return LateFrame(
             self,
             step=self.step,
