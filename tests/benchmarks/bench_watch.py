@@ -9,7 +9,9 @@ in random order; a step's cost is the CPU time of the whole process, so that oth
 machine are not counted, and what the tool does on other threads is: a frame step of ours ends
 when its frame is encoded and written. Columns are medians over the bare step's median, with the
 quartiles of the frame step, and the most memory that a process of its own takes beyond the bare
-one. Other tools are fetched with pip into a folder of their own; one that cannot be is left out.
+one; below ours stands what is aimed at. With ``--budget 1%`` each model also trains alone with that
+budget, between two runs without, since a watch takes the time of others for that of the training.
+Other tools are fetched with pip into a folder of their own; one that cannot be is left out.
 """
 
 from __future__ import annotations
@@ -149,6 +151,13 @@ MODELS: dict[str, tuple[str, Callable[[], tuple[nn.Module, Loss]]]] = {
 }
 
 
+# Between frames, on a frame step, and the mean at every=10.
+GOALS = {
+    "tiny": (1.002, 1.4, 1.045),
+    "gpt": (1.002, 1.12, 1.015),
+    "resnet": (1.002, 1.15, 1.02),
+    "mlp": (1.002, 1.8, 1.085),
+}
 PEERS = {
     "0.1.0": ("papertoanything==0.1.0", "--no-deps"),
     "wandb": ("wandb",),
@@ -325,6 +334,33 @@ def _row(tool: str, trainer: Trainer, bare: list[float], every: int) -> str:
     return f"  {tool:12s} {plain:9.3f} {frame:9.3f} {f'{low:.2f} to {high:.2f}':>14s} {mean:9.3f}"
 
 
+def _under_budget(name: str, budget: str, every: int, steps: int) -> str:
+    """What a watch with a budget costs by the clock of the process, and what it says itself."""
+    costs = []
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        bare, watched = _trainer(name, "bare", every, folder), _trainer(name, "bare", every, folder)
+        watching = watch(watched.model, watched.optimizer, every, open=False, run_file=False, budget=budget)
+        watched.step = watching.step
+        for trainer, count in ((bare, steps // 2), (watched, steps), (bare, steps // 2)):
+            trainer.run(count, 1)
+            costs.append(trainer.costs["frame"])
+        frames = [frame.step for frame in watching.frames if 0 < frame.step < steps - 1]
+        said = watching.frames[-1].extra["cost"]
+        watching.close()
+    step, plain = statistics.median(costs[0]), statistics.median(costs[1])
+    # A frame may be written in the step after it.
+    frame = statistics.median(costs[1][at] + costs[1][at + 1] - 2 * plain for at in frames)
+    cost = (plain + frame * len(frames) / steps) / step
+    told = f"it says {1 + said['share']:.3f}, at last with every={said['every']}"
+    return f"  budget={budget:5s} mean {cost:.3f} by the steps' medians; {told}"
+
+
+def _goal(name: str) -> str:
+    """What is aimed at."""
+    plain, frame, mean = GOALS[name]
+    return f"  {'goal':12s} {plain:9.3f} {frame:9.3f} {'':14s} {mean:9.3f}"
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
@@ -336,6 +372,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--peers", default=str(Path(__file__).parents[2] / ".build" / "peers"))
+    parser.add_argument("--budget", help="train with this budget too, alone")
+    parser.add_argument("--budget-steps", type=int, default=1000)
     parser.add_argument("--peak", help="only print the peak memory with this tool")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -358,6 +396,10 @@ def main() -> None:
         for tool, trainer in trainers.items():
             extra = peak_memory(name, tool, given.peers) - least
             print(f"{_row(tool, trainer, costs, given.every)} {extra:7.0f}", flush=True)
+            if tool == "ours":
+                print(_goal(name))
+        if given.budget:
+            print(_under_budget(name, given.budget, given.every, given.budget_steps), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import pytest
 import torch
 
+from ptoa_torch import parameters as parameters_module
 from ptoa_torch.meter import Parcel
 from ptoa_torch.parameters import Norms, ParameterNorms, Shelf, root_sum_square
 
@@ -16,6 +18,10 @@ def norm(tensor: torch.Tensor) -> float:
         tensor = tensor.to_dense()
     values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return math.sqrt(math.fsum(value * value for value in values.double().flatten().tolist()))
+
+
+def wide_norm(tensor: torch.Tensor) -> float:
+    return math.hypot(*tensor.double().flatten().tolist())
 
 
 def parameters():
@@ -131,6 +137,16 @@ def test_a_shelf_neither_overflows_nor_lets_vanish(factor):
     Shelf(made).load(made, parcel, found.update)
     opened(parcel)
     assert found == approx(made)
+
+
+def test_many_norms_out_of_range_are_taken_together():
+    made = [torch.ones(5) * 10.0 ** -(20 + place) for place in range(20)]
+    made += [torch.zeros(3), torch.full((4,), 1e38), torch.full((4,), 1e150, dtype=torch.float64)]
+    shelf, found = Shelf(made), {}
+    with mock.patch.object(parameters_module, "row_norms", wraps=parameters_module.row_norms) as one_by_one:
+        shelf.load(made, Parcel(), found.update)
+    assert found == {place: pytest.approx(wide_norm(value), rel=1e-6) for place, value in enumerate(made)}
+    assert one_by_one.call_count == 0
 
 
 @pytest.mark.parametrize("other", [(3, 2), (6,), (2, 4), (2, 3, 1)], ids=str)

@@ -102,3 +102,39 @@ def test_blocks_are_chosen_by_id_kind_path_or_pattern(chosen):
 def test_a_frame_step_on_the_cpu_reads_no_number_by_a_call(everything):
     full, _ = everything
     assert "_local_scalar_dense" not in full
+
+
+def chain(depth, *, watched):
+    """How many operations a frame step of a chain of linear layers and activations has."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(8, 8), nn.ReLU())]
+    for layer in layers[::2]:
+        nn.init.eye_(layer.weight)  # what comes in at one end comes out at the other
+        nn.init.zeros_(layer.bias)
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=True)
+    watching = watch(model, optimizer, 1, open=False, run_file=False) if watched else None
+
+    def step():
+        loss = model(torch.ones(4, 8)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if watching is not None:
+            watching.step(loss)
+
+    try:
+        step()
+        step()
+        with Counted() as counted:
+            step()
+        return counted.names.total()
+    finally:
+        if watching is not None:
+            watching.close()
+
+
+def test_one_more_block_costs_no_more_than_a_copy_of_its_output_and_one_of_its_gradient():
+    few, many = (chain(depth, watched=True) - chain(depth, watched=False) for depth in (20, 60))
+    rows = 2 * (60 - 20)
+    assert many - few <= 2 * rows + 20  # and now and then a buffer is full

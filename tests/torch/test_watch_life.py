@@ -608,6 +608,24 @@ def test_a_broken_sink_is_named_once_and_training_goes_on():
         assert len(watching.frames) == 4
 
 
+def test_a_frame_that_is_kept_keeps_no_model_alive():
+    model, optimizer = pair(Net)
+    kept = []
+    with quiet(model, optimizer) as watching:
+        for _ in range(2):
+            loss = model(torch.randn(4, 8)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            kept.append(watching.step(loss))
+    gone = weakref.ref(model)
+    del model, optimizer, watching, loss
+    for _ in range(3):  # a graph's own nodes are let go one collection after what holds them
+        gc.collect()
+    assert gone() is None
+    assert all(frame.blocks[0].act.hist for frame in kept)
+
+
 def test_a_hook_that_fails_is_named_once_and_stands_aside(monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("no")

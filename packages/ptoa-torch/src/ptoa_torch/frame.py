@@ -193,6 +193,7 @@ class Frame:
         if len(self.lanes) > 1:
             self.notes["optimizers"] = [self._lane(lane) for lane in self.lanes.values()][:_MAX_LANES]
         norms = list(grads.values())
+        self.plan = self.plan.names()
         return LateFrame(
             self,
             step=self.step,
@@ -217,17 +218,17 @@ class Frame:
     def plain(self, index: int) -> PlainRow | None:
         """The row of one block, where all its numbers are known and finite."""
         row = self.rows[index]
-        stats = [
-            reading.plain(part, self.scale if part == "grad" else 1.0)
-            for part, reading in (("act", row.act), ("hidden", row.hidden), ("grad", row.grad))
-            if reading is not None
-        ]
+        stats = []
+        for part, reading in (("act", row.act), ("hidden", row.hidden), ("grad", row.grad)):
+            if reading is not None:
+                found = reading.plain(part, self.scale if part == "grad" else 1.0)
+                if found is None:
+                    return None
+                stats.append(found)
         numbers = self._numbers(index)
-        known = [item for item in stats if item is not None]
-        finite = math.isfinite(sum(numbers.values()) + sum(row.entropy or ()))
-        if len(known) < len(stats) or not finite:
+        if not math.isfinite(sum(numbers.values()) + sum(row.entropy or ())):
             return None
-        return PlainRow(self.plan.ids[index], known, numbers, row.entropy, row.patterns(), self._extra(row))
+        return PlainRow(self.plan.ids[index], stats, numbers, row.entropy, row.patterns(), self._extra(row))
 
     def _lane(self, lane: Lane) -> dict[str, Any]:
         """What one of several optimizers did."""
@@ -255,16 +256,15 @@ class Frame:
             row.lacks_otherwise("act", _NEVER)
         elif row.grad is None:
             row.lacks_otherwise("grad", "no gradient arrived")
-        extra: dict[str, Any] = {
-            key: value
-            for key, value in (
-                ("calls", row.calls if row.calls > 1 else 0),
-                ("backwards", row.grads if row.grads > 1 else 0),
-                ("entropySample", row.sample),
-                ("missing", row.missing),
-            )
-            if value
-        }
+        extra: dict[str, Any] = {}
+        if row.calls > 1:
+            extra["calls"] = row.calls
+        if row.grads > 1:
+            extra["backwards"] = row.grads
+        if row.sample:
+            extra["entropySample"] = row.sample
+        if row.missing:
+            extra["missing"] = row.missing
         if row.logit is not None and math.isfinite(row.logit):
             extra["maxLogit"] = row.logit
         return extra
@@ -272,7 +272,9 @@ class Frame:
     def _numbers(self, index: int) -> dict[str, float]:
         """The norms of a block and its update ratio, those that are known."""
         places = self.places[index]
-        found = zip(_NORMS, self._norms(places, self.rows[index]), strict=True) if places else ()
+        if not places:
+            return {}
+        found = zip(_NORMS, self._norms(places, self.rows[index]), strict=True)
         return {name: number for name, number in found if number is not None}
 
     def _norms(self, places: list[int], row: Row) -> tuple[float | None, float | None, float | None]:

@@ -70,12 +70,13 @@ def _pieces(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[int]]:
 
 
 class _Part(NamedTuple):
-    """Kept copies of some pieces that are filled and measured together."""
+    """Kept copies of some pieces that are filled and measured together; ``lines`` say whose they are."""
 
     places: list[int]
     views: list[Tensor]
     rows: Tensor
     norms: Tensor | None
+    lines: Sequence[int] = ()
 
 
 class _Blocks:
@@ -111,30 +112,40 @@ class _Packed:
         for place, height in zip(places, heights, strict=True):
             counts[owners[place]] = counts.get(owners[place], 0) + height
         self._tensors = list(counts)
-        self._rows_of = self._rows.split(list(counts.values()))
         self._lines = torch.arange(len(counts)).repeat_interleave(torch.tensor(list(counts.values())))
         self.parts: list[_Part] = []
+        line_of = {owner: line for line, owner in enumerate(self._tensors)}
         first = 0
         for group, height in _gathered(list(zip(places, heights, strict=True))):
             rows, norms = self._rows[first : first + height], self._norms[first : first + height]
-            self.parts.append(_Part(group, _laid_out(rows, [pieces[place] for place in group]), rows, norms))
+            views = _laid_out(rows, [pieces[place] for place in group])
+            lines = [line_of[owners[place]] for place in group]
+            self.parts.append(_Part(group, views, rows, norms, lines))
             first += height
 
     def norms(self, parcel: Parcel, receive: Receive) -> None:
         """Give the norm of each tensor, by its place in the list; those of the rows have been taken."""
-        squares = torch.zeros(len(self._tensors), dtype=torch.float64)
-        squares.index_add_(0, self._lines, self._norms.double().square_())
-        receive(
-            {
-                place: math.sqrt(square) if _LEAST < square < _MOST else self._exact(line)
-                for line, (place, square) in enumerate(zip(self._tensors, squares.tolist(), strict=True))
-            }
-        )
+        norms = self._norms.double()
+        squares = self._sums(norms)
+        if not all(_LEAST < square < _MOST for square in squares):
+            squares = self._sums(self._in_float64(norms, squares))
+        receive(dict(zip(self._tensors, map(math.sqrt, squares), strict=True)))
 
-    def _exact(self, line: int) -> float:
-        """The norm of a tensor whose squares vanish or overflow."""
-        found: list[float] = row_norms(self._rows_of[line].view(1, -1)).tolist()
-        return found[0]
+    def _sums(self, norms: Tensor) -> list[float]:
+        """The sum of each tensor's squares, from the norm of each row."""
+        sums = torch.zeros(len(self._tensors), dtype=torch.float64)
+        found: list[float] = sums.index_add_(0, self._lines, norms.square()).tolist()
+        return found
+
+    def _in_float64(self, norms: Tensor, squares: Sequence[float]) -> Tensor:
+        """The norms of the rows, where a tensor's squares vanish or overflow in float32 from wider ones."""
+        first = 0
+        for part in self.parts:
+            last = first + len(part.rows)
+            if not all(_LEAST < squares[line] < _MOST for line in part.lines):
+                norms[first:last] = _vector_norm(part.rows, dim=1, dtype=torch.float64)
+            first = last
+        return norms
 
 
 def _gathered(heights: Sequence[tuple[int, int]]) -> Iterator[tuple[list[int], int]]:

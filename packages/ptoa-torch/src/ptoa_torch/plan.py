@@ -88,6 +88,10 @@ class Plan:
         for row, paths in enumerate(self.held):
             self.holders[row] = _holders(root, paths)
 
+    def names(self) -> Plan:
+        """What is still needed when a frame has been measured: a frame keeps no module alive."""
+        return Plan(ids=self.ids, paths=self.paths)
+
     def measured(self) -> list[tuple[int, Target]]:
         """Everything that is measured with its row, in their order, what is inside a block first."""
         functions = (target for found in self.functions.values() for _, target in found)

@@ -523,7 +523,7 @@ class Probe:
             torch._C._set_grad_enabled(False)  # cheaper than to cut each tensor from its graph
             try:
                 with torch._C.DisableTorchFunction():  # our own calls are not the model's
-                    tensor = output if isinstance(output, Tensor) else first_tensor(output)
+                    tensor = first_tensor(output)
                     if again:
                         self._ran_again(frame, target, tensor)
                     else:
