@@ -85,7 +85,7 @@ def sample_of(sequences: int, heads: int, queries: int, keys: int) -> int:
 
     Example:
         >>> sample_of(16, 2, 32, 32), sample_of(8, 6, 256, 256)
-        (16, 1)
+        (8, 1)
     """
     return max(1, min(sequences, ENTROPY_VALUES // max(1, heads * queries * keys)))
 
