@@ -8,6 +8,8 @@ import pytest
 
 from ptoa_bridge import Bridge
 
+from .conftest import unavailable
+
 pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
@@ -54,7 +56,7 @@ def exporting(page):
 @pytest.mark.parametrize("state", [folded, opened, searching, exporting], ids=lambda state: state.__name__)
 def test_axe_finds_nothing_serious(visit, layers, frame, state, scheme):
     if not AXE.is_file():
-        pytest.skip("axe-core is not installed: cd packages/ptoa-bridge/viewer && npm ci")
+        unavailable("axe-core is not installed: cd packages/ptoa-bridge/viewer && npm ci")
     with Bridge(layers) as bridge:
         health = frame(0, names=[f"a{i}" for i in range(12)])
         health["blocks"][7] |= {"headEntropy": [0.0], "headPattern": [PATTERN]}
