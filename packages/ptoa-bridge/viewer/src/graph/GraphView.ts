@@ -116,8 +116,9 @@ export class GraphView {
     this.request();
   }
 
-  fit(): void {
-    this.fitted = "all";
+  /** Shows the whole drawing, or where it is too large to be read so, its top. */
+  fit(how: "first" | "all"): void {
+    this.fitted = how;
     this.refit();
     this.request();
   }
@@ -284,7 +285,7 @@ export class GraphView {
       "+": () => this.zoom(KEY_ZOOM),
       "=": () => this.zoom(KEY_ZOOM),
       "-": () => this.zoom(1 / KEY_ZOOM),
-      "0": () => this.fit(),
+      "0": () => this.fit("all"),
       Enter: () => this.selected !== null && this.events.toggle(this.selected, event.shiftKey),
     };
     const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : keys[event.key];

@@ -35,15 +35,19 @@ export function GraphPanel({ app }: { app: App }) {
   useSignalEffect(() => {
     if (schemeChanges.value) view.current!.request();
   });
+  const unfold = (all: boolean): void => {
+    app.unfold(all);
+    view.current!.fit("first");
+  };
   const total = app.model.value?.spec.blocks.length ?? 0;
   return (
     <section class="graph" aria-label="Graph">
       <div class="graph-tools" role="toolbar" aria-label="View of the graph">
-        <button type="button" title="Whole model (0)" onClick={() => view.current!.fit()}>Fit</button>
+        <button type="button" title="Whole model (0)" onClick={() => view.current!.fit("all")}>Fit</button>
         <button type="button" title="Closer (+)" aria-label="Closer" onClick={() => view.current!.zoom(ZOOM_STEP)}>+</button>
         <button type="button" title="Farther (−)" aria-label="Farther" onClick={() => view.current!.zoom(1 / ZOOM_STEP)}>−</button>
-        <button type="button" title="Open every group" onClick={() => app.unfold(true)}>Unfold all</button>
-        <button type="button" title="Only the outer groups open" onClick={() => app.unfold(false)}>Fold all</button>
+        <button type="button" title="Open every group" onClick={() => unfold(true)}>Unfold all</button>
+        <button type="button" title="Only the outer groups open" onClick={() => unfold(false)}>Fold all</button>
         <Export app={app} view={() => view.current!} />
       </div>
       <div ref={room} class="canvas-room">
