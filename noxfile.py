@@ -113,7 +113,7 @@ def everything(session: nox.Session) -> str:
     if not Path(python).exists():
         session.run_install(sys.executable, "-m", "venv", str(folder), external=True)
     if "everything" not in prepared:
-        tools = (*TEST, *TYPING, "nox", "numpy", "playwright>=1.50", "psutil")
+        tools = (*TEST, *TYPING, "nox", "numpy", "playwright>=1.50", "psutil", "websockets>=13")
         install(session, CHAIN[-1], TORCH, *TRAINERS, *tools, extras="[torch,hf,lightning]", python=python)
         prepared.append("everything")
     return python

@@ -10,6 +10,7 @@ is a median of several rounds and stands beside its goal.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -97,6 +98,17 @@ def write_run(path, frames, texts, spec):
         file.write(json.dumps({**header, "spec": spec.to_dict()}).encode() + b"\n")
         for step in range(frames):
             file.write(b'{"event":"health","data":' + frame_text(step, texts) + b"}\n")
+
+
+@contextlib.contextmanager
+def chromium():
+    """A browser without a window."""
+    program = os.environ.get("PTOA_CHROMIUM") or shutil.which("chromium")
+    root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS, *root])
+        yield browser
+        browser.close()
 
 
 class Tab:
@@ -265,15 +277,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     options = parser.parse_args()
     options.what = options.what or ["map", "file", "live"]
-    program = os.environ.get("PTOA_CHROMIUM") or shutil.which("chromium")
-    root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS, *root])
+    with chromium() as browser:
         if {"map", "file"} & set(options.what):
             bench_file(browser, options)
         if "live" in options.what:
             bench_live(browser, options)
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,60 @@ def test_equal_layers_are_one_item_that_opens_with_the_keyboard(visit, layered):
         assert seen.problems == []
 
 
+def test_equal_layers_open_into_one_or_into_all(visit, layered):
+    with Bridge(layered) as bridge:
+        seen = visit(bridge.local_url)
+        tree = seen.page.get_by_role("tree")
+        repeat = tree.get_by_role("treeitem", name="Block × 12")
+        layers = tree.locator('[aria-level="2"]')
+        repeat.click()
+        for choice, shown in [("Show one", 2), ("Show all", 12), ("Fold", 0), ("Show one", 2)]:
+            seen.page.get_by_role("button", name=choice, exact=True).click()
+            expect(layers).to_have_count(shown)
+        rest = tree.get_by_role("treeitem", name="11 more")
+        expect(rest).to_have_attribute("aria-setsize", "2")
+        rest.locator(".twist").click()
+        expect(layers).to_have_count(12)
+        expect(layers.last).to_have_attribute("aria-posinset", "12")
+        repeat.click()
+        seen.page.get_by_role("button", name="Fold", exact=True).click()
+        tree.focus()
+        seen.page.keyboard.press("Shift+Enter")
+        expect(layers).to_have_count(12)
+        seen.page.get_by_role("button", name="Fold all", exact=True).click()
+        expect(tree.get_by_role("treeitem")).to_have_count(2)
+        seen.page.get_by_role("button", name="Unfold all").click()
+        expect(layers.first).to_have_attribute("aria-expanded", "true")
+        expect(layers.first).to_have_attribute("aria-setsize", "12")
+        assert seen.problems == []
+
+
+def test_the_arrow_keys_follow_the_wires_of_the_graph(visit, layered):
+    with Bridge(layered) as bridge:
+        seen = visit(bridge.local_url)
+        chosen = seen.page.locator('[role="treeitem"][aria-selected="true"]')
+        seen.page.get_by_role("treeitem").first.click()
+        first = chosen.get_attribute("data-tree")
+        seen.page.locator("#graph").focus()
+        seen.page.keyboard.press("ArrowDown")
+        expect(chosen).to_contain_text("Block × 12")
+        seen.page.keyboard.press("ArrowUp")
+        expect(chosen).to_have_attribute("data-tree", first)
+        seen.page.keyboard.press("Escape")
+        expect(chosen).to_have_count(0)
+        assert seen.problems == []
+
+
+def test_a_model_that_is_not_trained_has_the_room_until_a_frame_comes(visit, layered, frame):
+    with Bridge(layered) as bridge:
+        seen = visit(bridge.local_url)
+        expect(seen.page.locator("#graph")).to_be_visible()
+        expect(seen.page.get_by_role("region", name="Training")).to_have_count(0)
+        bridge.push_health(frame(0))
+        expect(seen.page.get_by_role("region", name="Training")).to_be_visible()
+        assert seen.problems == []
+
+
 def test_a_row_that_is_chosen_opens_its_block_in_tree_and_details(visit, layered, frame):
     with Bridge(layered) as bridge:
         bridge.push_health(frame(0, names=[f"a{i}" for i in range(12)]))

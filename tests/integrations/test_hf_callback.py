@@ -75,7 +75,7 @@ class Recorder(transformers.TrainerCallback):
         self.counted = self.callback.watch.step_count if self.callback and self.callback.watch else None
 
 
-def train(callback, model=None, *, resume=None, **changes):
+def train(callback, model=None, *, resume=None, optimizers=(None, None), **changes):
     """Six steps; gives the recorder and the trained model."""
     model = model or tiny_model()
     settings = {
@@ -97,6 +97,7 @@ def train(callback, model=None, *, resume=None, **changes):
         train_dataset=data(),
         eval_dataset=data(8),
         callbacks=[recorder, *([callback] if callback else [])],
+        optimizers=optimizers,
     )
     trainer.train(resume_from_checkpoint=resume)
     return recorder, model
@@ -119,6 +120,35 @@ def test_steps_equal_the_trainers():
     recorder, _ = train(PTACallback(every=2, open=False, run_file="run.pta"))
     assert recorder.counted == recorder.steps == 6
     assert [frame.step for frame in frames_of()] == [0, 2, 4]
+
+
+def test_steps_of_an_optimizer_without_hooks_are_counted_by_the_trainer():
+    class Hidden(torch.optim.Optimizer):
+        """As an engine's: torch's own beginning is never run, so that no hook of torch's is."""
+
+        def __init__(self, inner):
+            self.engine, self.param_groups = inner, inner.param_groups
+            self.state, self.defaults = inner.state, {}
+
+        def step(self, closure=None):
+            self.engine.step(closure)
+
+        def zero_grad(self, set_to_none=True):
+            self.engine.zero_grad(set_to_none)
+
+        def state_dict(self):
+            return self.engine.state_dict()
+
+        def load_state_dict(self, state):
+            self.engine.load_state_dict(state)
+
+    model, callback = tiny_model(), PTACallback(every=2, open=False, run_file="run.pta")
+    optimizer = Hidden(torch.optim.SGD(model.parameters(), lr=0.1))
+    recorder, _ = train(callback, model, optimizers=(optimizer, None))
+    assert recorder.counted == recorder.steps == 6
+    frames = frames_of()
+    assert [frame.step for frame in frames] == [0, 2, 4]
+    assert all(frame.loss is not None for frame in frames)
 
 
 def test_accumulated_batches_count_once():

@@ -7,6 +7,11 @@ import pytest
 from ptoa_integrations.holder import WatchHolder, torch_optimizer
 
 
+class Steps:
+    def step(self):
+        pass
+
+
 class Wrapper:
     def __init__(self, inner, name="optimizer"):
         setattr(self, name, inner)
@@ -23,12 +28,17 @@ class Wrapper:
     ids=["bare", "accelerate", "lightning", "both"],
 )
 def test_the_real_optimizer_is_found_in_its_wrappers(wrapped):
-    real = object()
+    real = Steps()
     assert torch_optimizer(wrapped(real)) is real
 
 
-def test_no_optimizer_stays_none():
-    assert torch_optimizer(None) is None
+@pytest.mark.parametrize(
+    "given",
+    [None, object(), Wrapper(object()), Wrapper(None)],
+    ids=["none", "stand-in", "wrapped", "empty"],
+)
+def test_what_cannot_step_is_no_optimizer(given):
+    assert torch_optimizer(given) is None
 
 
 def test_a_holder_opens_nothing_until_training_begins():

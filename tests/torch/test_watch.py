@@ -68,6 +68,37 @@ def one_frame(model, optimizer=None, loss_of=None, **options):
         return watching.frames[0]
 
 
+# ── the model, read from its first forward ───────────────────────────────────
+
+
+class Written(nn.Module):
+    """One head of attention written out, with dropout on its probabilities."""
+
+    def __init__(self, hides_future):
+        super().__init__()
+        self.num_heads, self.hides_future = 1, hides_future
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.drop = nn.Dropout(0.9)
+
+    def forward(self, x):
+        scores = self.query(x) @ self.key(x).transpose(-2, -1) / 8**0.5
+        if self.hides_future:
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, float("-inf"))
+        return self.drop(scores.softmax(-1)) @ self.value(x)
+
+
+@pytest.mark.parametrize("hides_future", [True, False])
+def test_what_dropout_zeroes_in_training_is_not_taken_for_what_a_mask_hides(hides_future):
+    torch.manual_seed(0)
+    model = Written(hides_future)
+    optimizer = sgd(model)
+    with started(model, optimizer) as watching:
+        train(model, optimizer, watching, loss_of=lambda _: model(torch.randn(1, 6, 8)).pow(2).mean())
+        attention = next(block for block in watching.spec.blocks if block.kind == "attention")
+    assert attention.params.causal is hides_future
+
+
 # ── numbers ──────────────────────────────────────────────────────────────────
 
 

@@ -627,10 +627,10 @@ def test_a_frame_that_is_kept_keeps_no_model_alive():
 
 
 def test_a_hook_that_fails_is_named_once_and_stands_aside(monkeypatch):
-    def broken(output):
+    def broken(*_):
         raise ZeroDivisionError("no")
 
-    monkeypatch.setattr(probe_module, "first_tensor", broken)
+    monkeypatch.setattr(probe_module.Probe, "_put_reading", broken)
     model, optimizer = pair(lambda: nn.Sequential(nn.Linear(8, 1)))
     with quiet(model, optimizer, example_input=torch.ones(1, 8)) as watching:
         with pytest.warns(PtoaWarning, match="block l0 is left out") as caught:
@@ -664,6 +664,19 @@ def test_warnings_as_errors_do_not_end_training(capsys):
     assert "NaN" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("gives", [True, False])
+def test_a_run_without_any_loss_says_how_to_give_it_when_it_ends(gives, capsys):
+    model, optimizer = pair()
+    with quiet(model, optimizer) as watching:
+        optimizer.zero_grad()
+        loss = net_loss(model)
+        loss.backward()
+        optimizer.step()
+        if gives:
+            watching.step(loss * float("nan"))
+    assert ("w.step(loss)" in capsys.readouterr().out) is not gives
+
+
 # ── arguments and the bridge ─────────────────────────────────────────────────
 
 
@@ -672,12 +685,17 @@ def test_warnings_as_errors_do_not_end_training(capsys):
     [
         (("model",), "torch.nn.Module, found str"),
         ((None,), "found NoneType"),
+        ((nn.Linear(1, 1), "adam"), "optimizer must be .* found str"),
+        ((nn.Linear(1, 1), torch.optim.Adam), "found the class Adam"),
+        ((nn.Linear(1, 1), nn.Linear(1, 1)), "found Linear"),
+        ((nn.Linear(1, 1), [None]), "found NoneType"),
+        ((nn.Linear(1, 1), 10), "found int"),
         ((nn.Linear(1, 1), None, 0), "every must be .* found 0"),
         ((nn.Linear(1, 1), None, 1.5), "found 1.5"),
         ((nn.Linear(1, 1), None, True), "found True"),
         ((nn.Linear(1, 1), None, 1, "low"), "val_loss must be .* 'low'"),
     ],
-    ids=["text", "none", "zero", "fraction", "bool", "val-loss"],
+    ids=["text", "none", "name", "class", "module", "list", "number", "zero", "fraction", "bool", "val-loss"],
 )
 def test_an_argument_that_cannot_be_used_is_refused(arguments, text):
     with pytest.raises(SettingError, match=text):

@@ -7,7 +7,7 @@ import { decodeLink } from "./formats/link";
 import type { Spec } from "./formats/spec";
 import { buildOutline, type Outline } from "./model/outline";
 import { plain } from "./model/text";
-import { firstOpen, openAround } from "./model/view";
+import { allOpen, firstOpen, openAround, withOpen } from "./model/view";
 import { Painter } from "./run/painter";
 import { FILE_CAPACITY, LIVE_CAPACITY, RunStore } from "./run/store";
 import { BridgeClient, type BridgeState } from "./source/bridge";
@@ -118,11 +118,16 @@ export class App {
     });
   }
 
-  setOpen(id: string, open: boolean): void {
-    const next = new Set(this.open.value);
-    if (open) next.add(id);
-    else next.delete(id);
-    this.open.value = next;
+  /** Opens every group, or only those that are open at first. */
+  unfold(all: boolean): void {
+    const { value: model } = this.model;
+    if (model) this.open.value = (all ? allOpen : firstOpen)(model.outline);
+  }
+
+  /** Opens or folds a group; `all` opens every one of equal layers in place of the first. */
+  setOpen(id: string, open: boolean, all = false): void {
+    const { value: model } = this.model;
+    if (model) this.open.value = withOpen(model.outline, this.open.value, id, open, all);
   }
 
   private async show(kind: "file" | "link" | "report", name: string, capacity: number, read: (isCurrent: () => boolean) => Promise<void>): Promise<void> {

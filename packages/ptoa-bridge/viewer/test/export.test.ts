@@ -3,7 +3,7 @@ import { decodeLink, encodeLink } from "../src/formats/link";
 import { buildScene } from "../src/graph/scene";
 import { sceneToSvg } from "../src/graph/svg";
 import { buildOutline } from "../src/model/outline";
-import type { Theme } from "../src/ui/theme";
+import type { Theme } from "../src/ui/colours";
 import { block, gpt, spec } from "./models";
 
 const COLOURS = new Proxy({}, { get: () => "#123456" }) as Theme;

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { buildOutline } from "../src/model/outline";
+import { buildOutline, membersOf } from "../src/model/outline";
 import { search } from "../src/model/search";
 import { fit, fitEnd, plain } from "../src/model/text";
-import { firstOpen, neighbours, openAround, shownAs, visibleView } from "../src/model/view";
+import { firstOpen, neighbours, openAround, shownAs, visibleItems, visibleView, withOpen } from "../src/model/view";
 import { block, gpt, spec } from "./models";
 
 describe("the outline", () => {
@@ -13,7 +13,8 @@ describe("the outline", () => {
     expect(list.children).toHaveLength(1);
     const repeat = outline.items.get(list.children[0]!)!;
     expect(repeat).toMatchObject({ title: "Block × 4", detail: "h.0 – h.3", block: null });
-    expect(repeat.children).toEqual(["g2", "g5", "g8", "g11"]);
+    expect(membersOf(outline, repeat)).toEqual(["g2", "g5", "g8", "g11"]);
+    expect(outline.items.get(repeat.children[1]!)).toMatchObject({ title: "3 more", detail: "h.1 – h.3", gives: true });
   });
 
   it("shows two equal layers one by one", () => {
@@ -68,6 +69,35 @@ describe("the view", () => {
       { source: "g0", target: "u0", residual: false },
       { source: "u0", target: "x0", residual: false },
     ]);
+  });
+
+  describe("of equal layers", () => {
+    const around = firstOpen(outline);
+    const repeat = outline.items.get("g1")!.children[0]!;
+    const inside = (open: ReadonlySet<string>): string[] => visibleItems(outline, open).filter(({ parent }) => parent === repeat).map(({ item }) => item.title);
+    const one = withOpen(outline, around, repeat, true);
+    const all = withOpen(outline, around, repeat, true, true);
+
+    it("opens into the first and one box for the rest, or into each", () => {
+      expect(inside(around)).toEqual([]);
+      expect(inside(one)).toEqual(["h.0", "11 more"]);
+      expect(inside(all)).toEqual([...Array(12).keys()].map((i) => `h.${i}`));
+      expect(inside(withOpen(outline, one, outline.items.get(repeat)!.children[1]!, true))).toEqual(inside(all));
+    });
+
+    it("begins with the first again once it was folded", () => {
+      const folded = withOpen(outline, all, repeat, false);
+      expect(inside(folded)).toEqual([]);
+      expect(inside(withOpen(outline, folded, repeat, true))).toEqual(["h.0", "11 more"]);
+    });
+
+    it("draws wires of the rest at its box, and its box as their group once they are shown", () => {
+      const rest = outline.items.get(repeat)!.children[1]!;
+      expect(visibleView(outline, one).edges).toContainEqual({ source: "g2", target: rest, residual: false });
+      expect(shownAs(outline, one, "a7")).toBe(rest);
+      expect(shownAs(outline, all, rest)).toBe(repeat);
+      expect(visibleView(outline, all).edges.some(({ source, target }) => source === rest || target === rest)).toBe(false);
+    });
   });
 
   it("opens what is around a block so that it shows itself", () => {

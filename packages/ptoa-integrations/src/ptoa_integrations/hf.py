@@ -55,6 +55,10 @@ class PTACallback(TrainerCallback):
         if state.is_world_process_zero:
             self._holder.start(kwargs["model"], torch_optimizer(kwargs.get("optimizer")), state.global_step)
 
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count the step, where the optimizer does not (as inside another engine)."""
+        self._holder.step()
+
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Take over the mean loss that the Trainer logs for the step it has just made."""
         self._holder.log(loss=(logs or {}).get("loss"))

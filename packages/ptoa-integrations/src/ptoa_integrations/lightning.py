@@ -83,6 +83,7 @@ class PTACallback(*_bases()):  # type: ignore[misc]  # the base is known at run 
         """Attach the batch's loss to the step that it completed; batches in between complete none."""
         if trainer.global_step != self._stepped:
             self._stepped = trainer.global_step
+            self._holder.step()
             self._holder.log(loss=_loss_of(outputs, trainer, pl_module))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:

@@ -64,6 +64,7 @@ class Delivery:
         self._said: set[str] = set()
         self._complaints: list[str] = []
         self._frames_made = 0
+        self._saw_loss = False
 
     def begin(self, spec: ModelSpec) -> None:
         """Show the model, open the run file, start the thread that delivers frames."""
@@ -115,6 +116,7 @@ class Delivery:
     def deliver(self, frame: HealthFrame) -> None:
         """Give a frame that was measured on its way."""
         self._frames_made += 1
+        self._saw_loss = self._saw_loss or frame.loss is not None
         self.push(frame)
 
     def close(self) -> None:
@@ -159,7 +161,9 @@ class Delivery:
         dropped = f", {self._pump.dropped} dropped" if self._pump is not None and self._pump.dropped else ""
         where = f"; run file {escape(self.run.path)}" if self.run is not None else ""
         cost = "" if paid is None else f"; {paid}"
-        note(f"watched {steps}, {frames}{dropped}{where}{cost}")
+        hint = "; no loss was seen: hand it over with w.step(loss)"
+        asked = hint if self._frames_made and not self._saw_loss else ""
+        note(f"watched {steps}, {frames}{dropped}{where}{cost}{asked}")
 
 
 class _Store:

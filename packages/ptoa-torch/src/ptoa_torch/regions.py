@@ -266,7 +266,9 @@ def _softmax_core(nodes: Nodes, softmax: Node) -> _Core | None:
         weights,
         added,
     )
-    core.causal = _weights_are_causal(weights.tensor)
+    # In training dropout lies between the two: what the product takes may be zero without being hidden.
+    found = [_weights_are_causal(made.tensor) for made in (*softmax.makes, weights)]
+    core.causal = True if True in found else next((one for one in found if one is not None), None)
     core.others = [value for node in products if node is not first for _, value in node.reads]
     return core
 

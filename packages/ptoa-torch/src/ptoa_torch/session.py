@@ -419,10 +419,14 @@ class Session:
         self._outlet.warn(place, f"{place} is left out from here on: {text_of(error)}")
 
 
+def _each(optimizer: Any) -> Sequence[Any]:
+    """The optimizers of a list, or the one."""
+    return optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+
+
 def _counters(optimizer: Any, stepped: Callable[[], object]) -> list[StepCounter]:
     """A counter for each optimizer whose steps torch tells of; the first one's steps make frames."""
-    several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
-    found = [hooked for one in several if (hooked := hooked_optimizer(one)) is not None]
+    found = [hooked for one in _each(optimizer) if (hooked := hooked_optimizer(one)) is not None]
     return [StepCounter(one, None if nth else stepped) for nth, one in enumerate(dict.fromkeys(found))]
 
 
@@ -474,7 +478,9 @@ def session_class(place: Place, reduce: bool) -> type[Session | Idle]:
     return Session if place.rank == 0 or reduce else Idle
 
 
-def check(model: Any, every: Any, val_every: Any, val_loss: Any, start_step: Any) -> None:
+def check(
+    model: Any, optimizer: Any, every: Any, val_every: Any, val_loss: Any, start_step: Any
+) -> None:
     """Refuse what cannot be watched.
 
     Raises:
@@ -484,6 +490,10 @@ def check(model: Any, every: Any, val_every: Any, val_loss: Any, start_step: Any
         raise SettingError(
             f"model must be a torch.nn.Module, found {type(model).__name__}; pass the model itself"
         )
+    for one in () if optimizer is None else _each(optimizer):
+        if isinstance(one, type) or not callable(getattr(one, "step", None)):
+            found = f"the class {one.__name__}" if isinstance(one, type) else type(one).__name__
+            raise SettingError(f"optimizer must be one with a step(), a list of them, or None, found {found}")
     numbers = (("every", every, 1), ("val_every", val_every, 1), ("start_step", start_step, 0))
     for name, number, least in numbers:
         whole = isinstance(number, int) and not isinstance(number, bool) and number >= least

@@ -129,7 +129,7 @@ class Watch:
         """Start the bridge, count steps, and get ready for the first one."""
         with torch_needed("watch(model)"):
             from .session import check, place, session_class, unwrapped
-        check(model, every, val_every, val_loss, start_step)
+        check(model, optimizer, every, val_every, val_loss, start_step)
         _check_sinks(sinks)
         share = share_of(budget)
         if share is not None and reduce:

@@ -7,15 +7,16 @@ import { fitAll, fitFirst, panBy, reveal, zoomAt, type Camera, type Size } from 
 import { DETAIL_FONT, drawScene, TITLE_FONT, wirePaths, type WirePath } from "./draw";
 import { Minimap } from "./Minimap";
 import { sceneToSvg } from "./svg";
-import { boxAt, buildScene, type Measure, type Scene } from "./scene";
+import { beside, boxAt, buildScene, type Measure, type Scene, type Way } from "./scene";
 
 export interface GraphEvents {
   pick(id: string | null): void;
-  toggle(id: string): void;
+  /** Opens or folds a group; `all`: into each of equal layers. */
+  toggle(id: string, all: boolean): void;
 }
 
 const CLICK_SLACK = 5;
-const KEY_PAN = 60;
+const KEY_PANS: Record<Way, [x: number, y: number]> = { left: [60, 0], right: [-60, 0], up: [0, 60], down: [0, -60] };
 const PNG_MARGIN = 16;
 /** On a side; larger canvases come out empty in some browsers. */
 const MOST_PIXELS = 8192;
@@ -68,7 +69,8 @@ export class GraphView {
 
   show(outline: Outline, open: ReadonlySet<string>): void {
     const isSame = outline === this.outline;
-    const anchor = isSame ? this.anchor(open) : null;
+    const before = isSame ? this.scene : null;
+    const changed = [...open].find((id) => !this.open.has(id)) ?? [...this.open].find((id) => !open.has(id));
     if (!isSame) {
       this.memo = new Map();
       this.fitted = "first";
@@ -76,8 +78,8 @@ export class GraphView {
     this.outline = outline;
     this.open = open;
     this.scene = buildScene(outline, open, this.measure, this.memo);
-    this.wires = wirePaths(this.scene);
-    if (anchor) this.hold(anchor);
+    this.wires = wirePaths(this.scene, () => new Path2D());
+    if (before && changed !== undefined) this.hold(changed, before);
     this.refit();
     this.mark();
     this.request();
@@ -191,18 +193,15 @@ export class GraphView {
     this.request();
   }
 
-  /** The group that was opened or folded: it stays where it is while everything round it moves. */
-  private anchor(open: ReadonlySet<string>): { id: string; x: number; y: number } | null {
-    const changed = [...open].find((id) => !this.open.has(id)) ?? [...this.open].find((id) => !open.has(id));
-    const box = changed === undefined ? undefined : this.scene?.byId.get(changed);
-    return box ? { id: box.id, x: box.x, y: box.y } : null;
-  }
-
-  private hold({ id, x, y }: { id: string; x: number; y: number }): void {
-    const box = this.scene!.byId.get(id);
-    if (!box) return;
+  /** What was opened or folded, or what is around it, stays where it is while everything else moves. */
+  private hold(changed: string, before: Scene): void {
+    const { byId } = this.scene!;
+    let id: string | null | undefined = changed;
+    while (id && !(before.byId.has(id) && byId.has(id))) id = this.outline!.items.get(id)?.parent;
+    if (!id) return;
+    const [from, to] = [before.byId.get(id)!, byId.get(id)!];
     this.fitted = null;
-    this.camera = panBy(this.camera, (x - box.x) * this.camera.zoom, (y - box.y) * this.camera.zoom);
+    this.camera = panBy(this.camera, (from.x - to.x) * this.camera.zoom, (from.y - to.y) * this.camera.zoom);
   }
 
   private place(event: MouseEvent): { x: number; y: number } {
@@ -258,26 +257,35 @@ export class GraphView {
     const wasDown = this.pointers.delete(event.pointerId);
     if (!wasDown || this.pointers.size > 0 || this.travelled > CLICK_SLACK) return;
     const under = this.boxUnder(event);
-    if (under?.onChevron) this.events.toggle(under.id);
+    if (under?.onChevron) this.events.toggle(under.id, event.shiftKey);
     else this.events.pick(under?.id ?? null);
   }
 
   private doubleClick(event: MouseEvent): void {
     const under = this.boxUnder(event);
-    if (under?.isGroup && !under.onChevron) this.events.toggle(under.id);
+    if (under?.isGroup && !under.onChevron) this.events.toggle(under.id, event.shiftKey);
+  }
+
+  /** Along the wires from the chosen block; without one, or where nothing lies that way, the view moves. */
+  private go(way: Way): void {
+    const next = this.selected === null || !this.scene ? null : beside(this.scene, this.selected, way);
+    const [x, y] = KEY_PANS[way];
+    if (next === null) this.move(panBy(this.camera, x, y));
+    else this.events.pick(next);
   }
 
   private key(event: KeyboardEvent): void {
     const keys: Record<string, () => void> = {
-      ArrowLeft: () => this.move(panBy(this.camera, KEY_PAN, 0)),
-      ArrowRight: () => this.move(panBy(this.camera, -KEY_PAN, 0)),
-      ArrowUp: () => this.move(panBy(this.camera, 0, KEY_PAN)),
-      ArrowDown: () => this.move(panBy(this.camera, 0, -KEY_PAN)),
+      ArrowLeft: () => this.go("left"),
+      ArrowRight: () => this.go("right"),
+      ArrowUp: () => this.go("up"),
+      ArrowDown: () => this.go("down"),
+      Escape: () => this.events.pick(null),
       "+": () => this.zoom(KEY_ZOOM),
       "=": () => this.zoom(KEY_ZOOM),
       "-": () => this.zoom(1 / KEY_ZOOM),
       "0": () => this.fit(),
-      Enter: () => this.selected !== null && this.events.toggle(this.selected),
+      Enter: () => this.selected !== null && this.events.toggle(this.selected, event.shiftKey),
     };
     const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : keys[event.key];
     if (!act) return;

@@ -1,6 +1,7 @@
 /** The whole drawing in a strip at its side, with the part that is on the screen; a drag there moves it. */
 import { familyOf } from "../model/kinds";
-import { familyColour, theme } from "../ui/theme";
+import { familyColour } from "../ui/colours";
+import { theme } from "../ui/theme";
 import type { Camera, Size } from "./camera";
 import type { Scene } from "./scene";
 

@@ -21,10 +21,10 @@ const READABLE = 0.6;
 
 const limited = (zoom: number): number => Math.max(MIN_ZOOM, Math.min(MAX_ZOOM, zoom));
 
-/** The whole drawing in the middle of the screen. */
+/** The whole drawing in the middle of the screen, clear of the buttons. */
 export function fitAll(drawing: Size, screen: Size): Camera {
-  const zoom = limited(Math.min((screen.width - 2 * MARGIN) / drawing.width, (screen.height - 2 * MARGIN) / drawing.height, 1));
-  return { zoom, x: (screen.width - drawing.width * zoom) / 2, y: (screen.height - drawing.height * zoom) / 2 };
+  const zoom = limited(Math.min((screen.width - 2 * MARGIN) / drawing.width, (screen.height - TOOLS - MARGIN) / drawing.height, 1));
+  return { zoom, x: (screen.width - drawing.width * zoom) / 2, y: Math.max(TOOLS, (screen.height - drawing.height * zoom) / 2) };
 }
 
 /** The whole drawing where it can be read so, else its top. */

@@ -1,7 +1,10 @@
-/** Paints a scene on a canvas. Only what is on the screen is painted, and names only where they can be read. */
+/**
+ * Paints a scene, on a canvas as into a file. Only what is on the screen is painted, and names only where they can be
+ * read.
+ */
 import type { Point } from "../layout/words";
 import { familyOf } from "../model/kinds";
-import { familyColour, FONT, type Theme } from "../ui/theme";
+import { familyColour, FONT, type Theme } from "../ui/colours";
 import type { Camera, Size } from "./camera";
 import { BADGE_HEIGHT, type Scene, type SceneBox, type SceneWire } from "./scene";
 
@@ -13,20 +16,31 @@ const ARROW_ZOOM = 0.3;
 const ROUND = 6;
 const STRIPE = 6;
 
+/** What the course of a wire is written into. */
+export type Course = Pick<CanvasPath, "moveTo" | "lineTo" | "bezierCurveTo">;
+
+/** What a scene is painted on: the part of a canvas's context that is needed for it. */
+export interface Surface
+  extends Course,
+    Pick<CanvasPath, "closePath" | "roundRect">,
+    Pick<CanvasRenderingContext2D, "beginPath" | "fillText" | "strokeText" | "fillStyle" | "strokeStyle" | "lineWidth" | "lineJoin" | "font" | "textAlign" | "textBaseline"> {
+  fill(): void;
+  stroke(course?: Course): void;
+}
+
 /** A wire's path and the part of the drawing it crosses. */
 export interface WirePath {
   wire: SceneWire;
-  path: Path2D;
+  path: Course;
   left: number;
   right: number;
   top: number;
   bottom: number;
 }
 
-export const wirePaths = (scene: Scene): WirePath[] => scene.wires.map(wirePath);
+export const wirePaths = (scene: Scene, start: () => Course): WirePath[] => scene.wires.map((wire) => wirePath(wire, start()));
 
-function wirePath(wire: SceneWire): WirePath {
-  const path = new Path2D();
+function wirePath(wire: SceneWire, path: Course): WirePath {
   const crossed: WirePath = { wire, path, left: Infinity, right: -Infinity, top: Infinity, bottom: -Infinity };
   let last: Point | null = null;
   for (const point of wire.points) {
@@ -43,7 +57,7 @@ function wirePath(wire: SceneWire): WirePath {
 }
 
 /** A straight line down, or an S between two columns. */
-function bend(path: Path2D, [x0, y0]: Point, [x1, y1]: Point): void {
+function bend(path: Course, [x0, y0]: Point, [x1, y1]: Point): void {
   if (Math.abs(x0 - x1) < 0.5 || Math.abs(y0 - y1) < 1) return path.lineTo(x1, y1);
   const middle = (y0 + y1) / 2;
   path.bezierCurveTo(x0, middle, x1, middle, x1, y1);
@@ -60,12 +74,19 @@ export interface Picture {
   tints: ReadonlyMap<string, string> | null;
 }
 
+/** Paints what a camera sees on a canvas of that size. */
 export function drawScene(context: CanvasRenderingContext2D, picture: Picture, pixelRatio: number): void {
-  const { camera, screen, scene } = picture;
+  const { camera, screen } = picture;
   context.setTransform(pixelRatio, 0, 0, pixelRatio, 0, 0);
   context.clearRect(0, 0, screen.width, screen.height);
   context.translate(camera.x, camera.y);
   context.scale(camera.zoom, camera.zoom);
+  drawPicture(context, picture);
+}
+
+/** Paints it in the drawing's own measures. */
+export function drawPicture(context: Surface, picture: Picture): void {
+  const { scene } = picture;
   context.textBaseline = "middle";
   const visible = onScreen(picture);
   for (const box of scene.boxes) if (box.open && visible(box.x, box.y, box.x + box.width, box.y + box.height)) drawFrame(context, box, picture);
@@ -87,7 +108,7 @@ function onScreen({ camera, screen }: Picture): Visible {
   return (l, t, r, b) => r >= left && l <= right && b >= top && t <= bottom;
 }
 
-function drawFrame(context: CanvasRenderingContext2D, box: SceneBox, { colours, selected }: Picture): void {
+function drawFrame(context: Surface, box: SceneBox, { colours, selected }: Picture): void {
   context.beginPath();
   context.roundRect(box.x, box.y, box.width, box.height, ROUND + 2);
   context.fillStyle = colours["k-group"];
@@ -96,19 +117,18 @@ function drawFrame(context: CanvasRenderingContext2D, box: SceneBox, { colours, 
 }
 
 /** The title of an open group, above the wires that pass behind it. */
-function drawTitle(context: CanvasRenderingContext2D, box: SceneBox, { colours, camera }: Picture): void {
+function drawTitle(context: Surface, box: SceneBox, { colours, camera }: Picture): void {
   if (camera.zoom < TEXT_ZOOM) return;
   chevron(context, box.x + 12, box.y + 15, true, colours.soft);
   context.textAlign = "left";
   const left = box.x + 22;
   context.font = TITLE_FONT;
-  const detailLeft = left + context.measureText(box.title).width + 8;
   haloText(context, box.title, left, box.y + 15, colours.ink, colours);
   context.font = DETAIL_FONT;
-  haloText(context, box.detail, detailLeft, box.y + 15, colours.soft, colours);
+  haloText(context, box.detail, left + box.titleWidth + 8, box.y + 15, colours.soft, colours);
 }
 
-function haloText(context: CanvasRenderingContext2D, text: string, x: number, y: number, colour: string, colours: Theme): void {
+function haloText(context: Surface, text: string, x: number, y: number, colour: string, colours: Theme): void {
   context.lineJoin = "round";
   context.lineWidth = 4;
   context.strokeStyle = colours.halo;
@@ -117,7 +137,7 @@ function haloText(context: CanvasRenderingContext2D, text: string, x: number, y:
   context.fillText(text, x, y);
 }
 
-function drawBox(context: CanvasRenderingContext2D, box: SceneBox, { colours, camera, selected, tints }: Picture): void {
+function drawBox(context: Surface, box: SceneBox, { colours, camera, selected, tints }: Picture): void {
   context.beginPath();
   context.roundRect(box.x, box.y, box.width, box.height, ROUND);
   context.fillStyle = familyColour(colours, familyOf(box.kind));
@@ -141,7 +161,7 @@ function drawBox(context: CanvasRenderingContext2D, box: SceneBox, { colours, ca
 }
 
 /** A line at the foot of the box that names what it reads without a wire. */
-function drawBadge(context: CanvasRenderingContext2D, box: SceneBox, colours: Theme, selected: string | null): void {
+function drawBadge(context: Surface, box: SceneBox, colours: Theme, selected: string | null): void {
   const isNear = selected !== null && box.reads.includes(selected);
   context.textAlign = "center";
   context.font = DETAIL_FONT;
@@ -150,7 +170,7 @@ function drawBadge(context: CanvasRenderingContext2D, box: SceneBox, colours: Th
 }
 
 /** A stripe at the edge that leaves the text alone; the whole box where there is no text. */
-function drawTint(context: CanvasRenderingContext2D, { x, y, width, height }: SceneBox, colour: string, isWhole: boolean): void {
+function drawTint(context: Surface, { x, y, width, height }: SceneBox, colour: string, isWhole: boolean): void {
   context.fillStyle = colour;
   if (isWhole) return context.fill();
   context.beginPath();
@@ -160,13 +180,13 @@ function drawTint(context: CanvasRenderingContext2D, { x, y, width, height }: Sc
   context.roundRect(x, y, width, height, ROUND);
 }
 
-function outline(context: CanvasRenderingContext2D, isSelected: boolean, colours: Theme): void {
+function outline(context: Surface, isSelected: boolean, colours: Theme): void {
   context.lineWidth = isSelected ? 2.5 : 1;
   context.strokeStyle = isSelected ? colours.accent : colours.line;
   context.stroke();
 }
 
-function chevron(context: CanvasRenderingContext2D, x: number, y: number, open: boolean, colour: string): void {
+function chevron(context: Surface, x: number, y: number, open: boolean, colour: string): void {
   context.beginPath();
   if (open) {
     context.moveTo(x - 4, y - 2);
@@ -182,7 +202,7 @@ function chevron(context: CanvasRenderingContext2D, x: number, y: number, open: 
   context.stroke();
 }
 
-function drawWires(context: CanvasRenderingContext2D, { wires, camera, colours, selected }: Picture, visible: Visible): void {
+function drawWires(context: Surface, { wires, camera, colours, selected }: Picture, visible: Visible): void {
   for (const { wire, path, left, top, right, bottom } of wires) {
     if (!visible(left - 4, top - 4, right + 4, bottom + 4)) continue;
     const isNear = selected !== null && (wire.source === selected || wire.target === selected);
@@ -195,7 +215,7 @@ function drawWires(context: CanvasRenderingContext2D, { wires, camera, colours, 
 }
 
 /** A small head where the wire meets its target from above. */
-function arrow(context: CanvasRenderingContext2D, { points }: SceneWire, colour: string): void {
+function arrow(context: Surface, { points }: SceneWire, colour: string): void {
   const [x, y] = points.at(-1)!;
   context.beginPath();
   context.moveTo(x - 3, y - 5.5);

@@ -9,6 +9,7 @@ export interface SceneBox extends Box {
   id: string;
   kind: string;
   title: string;
+  titleWidth: number;
   detail: string;
   /** What it reads without a wire, in words and by ids. */
   badge: string;
@@ -56,7 +57,7 @@ export function buildScene(outline: Outline, open: ReadonlySet<string>, measure:
   const laid = nest(nodes, edges, memo);
   const boxes = view.items.map(({ item, depth, open }, i): SceneBox => ({
     ...laid.boxes.get(item.id)!, id: item.id, kind: item.kind, depth, open, isGroup: item.children.length > 0,
-    title: labels[i]!.title, detail: labels[i]!.detail, badge: labels[i]!.badge, reads: view.badges.get(item.id) ?? [],
+    title: labels[i]!.title, titleWidth: labels[i]!.titleWidth, detail: labels[i]!.detail, badge: labels[i]!.badge, reads: view.badges.get(item.id) ?? [],
   }));
   const { width, height } = laid;
   return { boxes, byId: new Map(boxes.map((box) => [box.id, box])), wires: wiresOf(view, laid.paths), width, height };
@@ -64,6 +65,7 @@ export function buildScene(outline: Outline, open: ReadonlySet<string>, measure:
 
 interface Label {
   title: string;
+  titleWidth: number;
   detail: string;
   badge: string;
   width: number;
@@ -80,7 +82,7 @@ function labelOf({ item, open }: VisibleItem, reads: readonly string[], outline:
   const detailWidth = measure.detail(detail);
   const text = open ? titleWidth + 8 + detailWidth : Math.max(titleWidth, detailWidth, measure.detail(badge));
   const width = Math.max(open ? 0 : MIN_WIDTH, Math.ceil(text + chevron + 2 * SIDE));
-  return { title, detail, badge, width, height: (detail && !open ? HEIGHT_WITH_DETAIL : HEIGHT) + (badge ? BADGE_HEIGHT : 0) };
+  return { title, titleWidth, detail, badge, width, height: (detail && !open ? HEIGHT_WITH_DETAIL : HEIGHT) + (badge ? BADGE_HEIGHT : 0) };
 }
 
 /** Residual wires first: where they share a piece with the main path, that lies on top. */
@@ -94,4 +96,19 @@ const wiresOf = (view: View, paths: Point[][]): SceneWire[] =>
 export function boxAt(scene: Scene, x: number, y: number): SceneBox | null {
   const inside = (box: SceneBox): boolean => x >= box.x && x <= box.x + box.width && y >= box.y && y <= box.y + box.height;
   return scene.boxes.findLast(inside) ?? null;
+}
+
+export type Way = "up" | "down" | "left" | "right";
+
+/** The box to go to from another: what it reads above it and what reads it below, else the nearest on that side. */
+export function beside(scene: Scene, id: string, way: Way): string | null {
+  const from = scene.byId.get(id);
+  if (!from) return null;
+  const upright = way === "up" || way === "down";
+  const wired = upright ? scene.wires.flatMap(({ source, target }) => (way === "up" ? (target === id ? [source] : []) : source === id ? [target] : [])) : [];
+  const onSide = (box: SceneBox): boolean => !box.open && (way === "left" ? box.x + box.width <= from.x : way === "right" ? box.x >= from.x + from.width : false);
+  const overlaps = (box: SceneBox): boolean => box.y < from.y + from.height && box.y + box.height > from.y;
+  const candidates = upright ? wired.map((one) => scene.byId.get(one)!) : scene.boxes.filter((box) => onSide(box) && overlaps(box));
+  const distance = (box: SceneBox): number => Math.hypot(box.x + box.width / 2 - from.x - from.width / 2, box.y + box.height / 2 - from.y - from.height / 2);
+  return candidates.reduce<SceneBox | null>((best, box) => (best && distance(best) <= distance(box) ? best : box), null)?.id ?? null;
 }

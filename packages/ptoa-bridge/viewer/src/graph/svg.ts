@@ -1,72 +1,117 @@
-/** The drawn graph as an SVG file, written from the scene; every text in it is escaped. */
-import { familyOf } from "../model/kinds";
-import type { Theme } from "../ui/theme";
-import type { Point } from "../layout/words";
-import { BADGE_HEIGHT, type Scene, type SceneBox, type SceneWire } from "./scene";
+/** The drawn graph as an SVG file: the scene is painted on a surface that writes elements; every text is escaped. */
+import { FONT, type Theme } from "../ui/colours";
+import { drawPicture, wirePaths, type Surface } from "./draw";
+import type { Scene } from "./scene";
 
 const MARGIN = 16;
 const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;" };
 /** What XML cannot hold at all, not even escaped. */
 const FORBIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+/** From the middle of a line of text to its base, over the size of its letters. */
+const BASE = 0.35;
+const ANCHORS: Record<string, string> = { center: "middle" };
 
 const escaped = (text: string): string => text.replace(FORBIDDEN, "\ufffd").replace(/[&<>"']/g, (character) => ESCAPES[character]!);
 const round = (value: number): string => String(Math.round(value * 10) / 10);
 
-type Attributes = Record<string, string | number>;
+type Attributes = Record<string, unknown>;
 
 const element = (name: string, attributes: Attributes, content = ""): string => {
-  const written = Object.entries(attributes).map(([key, value]) => ` ${key}="${typeof value === "number" ? round(value) : escaped(value)}"`);
+  const written = Object.entries(attributes).map(([key, value]) => ` ${key}="${typeof value === "number" ? round(value) : escaped(String(value))}"`);
   return `<${name}${written.join("")}>${content}</${name}>`;
 };
 
 export function sceneToSvg(scene: Scene, name: string, colours: Theme, tints: ReadonlyMap<string, string> | null): string {
   const [width, height] = [scene.width + 2 * MARGIN, scene.height + 2 * MARGIN];
-  const frames = scene.boxes.filter((box) => box.open);
+  const surface = new SvgSurface();
+  const picture = { scene, wires: wirePaths(scene, () => new SvgPath()), camera: { zoom: 1, x: 0, y: 0 }, screen: scene };
+  drawPicture(surface, { ...picture, colours, selected: null, tints });
   const parts = [
     element("title", {}, escaped(name)),
     element("rect", { x: -MARGIN, y: -MARGIN, width, height, fill: colours.panel }),
-    ...frames.map((box) => frame(box, colours)),
-    ...scene.wires.map((wire) => path(wire, colours)),
-    ...scene.boxes.map((box) => (box.open ? titleOf(box, colours) : boxOf(box, colours, tints?.get(box.id)))),
+    ...surface.parts,
   ];
-  const root = { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: [-MARGIN, -MARGIN, width, height].map(round).join(" "), "font-family": "system-ui, sans-serif", "font-size": "12" };
+  const root = { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: [-MARGIN, -MARGIN, width, height].map(round).join(" "), "font-family": FONT };
   return `<?xml version="1.0" encoding="UTF-8"?>\n${element("svg", root, `\n${parts.join("\n")}\n`)}\n`;
 }
 
-const frame = ({ x, y, width, height }: SceneBox, colours: Theme): string =>
-  element("rect", { x, y, width, height, rx: 8, fill: colours["k-group"], stroke: colours.line });
+/** Writes what a path is made of. */
+class SvgPath {
+  d = "";
 
-function titleOf({ x, y, title, detail }: SceneBox, colours: Theme): string {
-  const soft = detail && element("tspan", { fill: colours.soft, "font-size": "11", dx: 8 }, escaped(detail));
-  return element("text", { x: x + 12, y: y + 19, fill: colours.ink }, escaped(title) + soft);
+  moveTo(x: number, y: number): void {
+    this.write("M", x, y);
+  }
+
+  lineTo(x: number, y: number): void {
+    this.write("L", x, y);
+  }
+
+  bezierCurveTo(...points: number[]): void {
+    this.write("C", ...points);
+  }
+
+  closePath(): void {
+    this.d += "z";
+  }
+
+  roundRect(x: number, y: number, width: number, height: number, radii: number | number[] = 0): void {
+    const [nw, ne, se, sw] = (typeof radii === "number" ? Array(4).fill(radii) : radii) as number[];
+    const corners = [[ne, x + width - ne!, y, x + width, y + ne!], [se, x + width, y + height - se!, x + width - se!, y + height], [sw, x + sw!, y + height, x, y + height - sw!], [nw, x, y + nw!, x + nw!, y]] as const;
+    this.write("M", x + nw!, y);
+    for (const [radius, fromX, fromY, toX, toY] of corners) {
+      this.write("L", fromX, fromY);
+      if (radius) this.write("A", radius, radius, 0, 0, 1, toX, toY);
+    }
+    this.closePath();
+  }
+
+  private write(command: string, ...values: number[]): void {
+    this.d += command + values.map(round).join(" ");
+  }
 }
 
-function boxOf({ x, y, width, height, kind, title, detail, badge }: SceneBox, colours: Theme, tint: string | undefined): string {
-  const [middle, centre] = [x + width / 2, y + (height - (badge ? BADGE_HEIGHT : 0)) / 2];
-  const text = (said: string, top: number, fill: string, size: string): string =>
-    element("text", { x: middle, y: top, fill, "text-anchor": "middle", "font-size": size }, escaped(said));
-  return [
-    element("rect", { x, y, width, height, rx: 6, fill: colours[`k-${familyOf(kind)}`], stroke: colours.line }),
-    tint && element("rect", { x, y, width: 6, height, fill: tint }),
-    text(title, detail ? centre - 3 : centre + 4, colours.ink, "12"),
-    detail && text(detail, centre + 12, colours.soft, "11"),
-    badge && text(badge, y + height - 6, colours.soft, "11"),
-  ].join("");
-}
+class SvgSurface extends SvgPath implements Surface {
+  readonly parts: string[] = [];
+  fillStyle: Surface["fillStyle"] = "";
+  strokeStyle: Surface["strokeStyle"] = "";
+  lineWidth = 1;
+  lineJoin: CanvasLineJoin = "miter";
+  font = "";
+  textAlign: CanvasTextAlign = "left";
+  textBaseline: CanvasTextBaseline = "middle";
 
-function path({ points, residual }: SceneWire, colours: Theme): string {
-  const stroke = residual ? colours["curve-3"] : colours.faint;
-  const [x, y] = points.at(-1)!;
-  const head = `M${round(x - 3)} ${round(y - 5.5)}h6L${round(x)} ${round(y)}z`;
-  return element("path", { d: courseOf(points), fill: "none", stroke, "stroke-width": residual ? 1.6 : 1.2 }) + element("path", { d: head, fill: stroke });
-}
+  beginPath(): void {
+    this.d = "";
+  }
 
-/** The same bends as on the screen. */
-const courseOf = (points: readonly Point[]): string =>
-  points.map(([x, y], i) => {
-    const before = points[i - 1];
-    if (!before) return `M${round(x)} ${round(y)}`;
-    if (Math.abs(before[0] - x) < 0.5 || Math.abs(before[1] - y) < 1) return `L${round(x)} ${round(y)}`;
-    const middle = (before[1] + y) / 2;
-    return `C${[before[0], middle, x, middle, x, y].map(round).join(" ")}`;
-  }).join("");
+  fill(): void {
+    this.add("path", { d: this.d, fill: this.fillStyle });
+  }
+
+  stroke(course: SvgPath = this): void {
+    this.add("path", { d: course.d, ...this.pen() });
+  }
+
+  fillText(text: string, x: number, y: number): void {
+    this.addText(text, x, y, { fill: this.fillStyle });
+  }
+
+  strokeText(text: string, x: number, y: number): void {
+    this.addText(text, x, y, { ...this.pen(), "stroke-linejoin": this.lineJoin });
+  }
+
+  private pen(): Attributes {
+    return { fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth };
+  }
+
+  private addText(text: string, x: number, y: number, paint: Attributes): void {
+    const [, weight, size] = /^(?:(\d+) )?(\d+)px/.exec(this.font)!;
+    const look = { "font-size": size, "font-weight": weight ?? "normal", "text-anchor": ANCHORS[this.textAlign] ?? "start" };
+    if (text) this.add("text", { x, y: y + Number(size) * BASE, ...look, ...paint }, escaped(text));
+  }
+
+  private add(name: string, attributes: Attributes, content?: string): void {
+    this.parts.push(element(name, attributes, content));
+  }
+}

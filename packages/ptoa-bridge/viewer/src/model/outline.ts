@@ -12,6 +12,8 @@ export interface OutlineItem {
   children: string[];
   /** The spec's block; null for an item that stands for equal layers in a row. */
   block: Block | null;
+  /** Once it is open, its children stand in its place: the rest of equal layers of which the first is shown. */
+  gives?: boolean;
 }
 
 export interface Outline {
@@ -124,18 +126,38 @@ function runsOf(ids: readonly string[], key: (id: string) => number | null): str
   return runs;
 }
 
+/** Equal layers are one item, which opens into the first of them and one more item for the rest. */
 function addRepeat(run: readonly string[], parent: OutlineItem | null, outline: Outline): string {
-  let id = `${run[0]} × ${run.length}`;
-  while (outline.items.has(id)) id += "'";
   const first = outline.items.get(run[0]!)!;
-  const last = outline.items.get(run.at(-1)!)!;
   const className = first.block ? splitLabel(first.block).className : "";
-  outline.items.set(id, {
-    id, kind: "group", parent: parent?.id ?? null, children: [...run], block: null,
-    title: `${plain(className || first.title)} × ${run.length}`, detail: `${first.title} – ${last.title}`,
-  });
-  for (const member of run) outline.items.get(member)!.parent = id;
+  const id = addStandIn(run, `${plain(className || first.title)} × ${run.length}`, parent?.id ?? null, outline);
+  const rest = addStandIn(run.slice(1), `${run.length - 1} more`, id, outline);
+  outline.items.get(rest)!.gives = true;
+  Object.assign(outline.items.get(id)!, { children: [first.id, rest] });
+  first.parent = id;
   return id;
+}
+
+function addStandIn(run: readonly string[], title: string, parent: string | null, { items }: Outline): string {
+  let id = `${run[0]} × ${run.length}`;
+  while (items.has(id)) id += "'";
+  const [first, last] = [items.get(run[0]!)!, items.get(run.at(-1)!)!];
+  items.set(id, { id, kind: "group", parent, children: [...run], block: null, title, detail: `${first.title} – ${last.title}` });
+  for (const member of run) items.get(member)!.parent = id;
+  return id;
+}
+
+/** The nearest item around another that is a block of the spec. */
+export function blockAround({ items }: Outline, id: string): OutlineItem | undefined {
+  let around = items.get(items.get(id)?.parent ?? "");
+  while (around && !around.block) around = items.get(around.parent ?? "");
+  return around;
+}
+
+/** The equal layers that an item stands for; empty for any other item. */
+export function membersOf({ items }: Outline, item: OutlineItem): string[] {
+  if (item.block) return [];
+  return item.children.flatMap((id) => (items.get(id)!.gives ? items.get(id)!.children : [id]));
 }
 
 /** Leaves out of a title the path of the group around it: "attn" inside "transformer.h.0". */
@@ -148,10 +170,9 @@ function shortenTitles(outline: Outline): void {
 }
 
 /** Path of the nearest group of the spec around an item; empty where there is none. */
-function pathAround(item: OutlineItem, { items }: Outline): string {
-  let around = items.get(item.parent ?? "");
-  if (around && !around.block) around = items.get(around.parent ?? "");
-  return around?.block ? plain(splitLabel(around.block).path) : "";
+function pathAround(item: OutlineItem, outline: Outline): string {
+  const around = blockAround(outline, item.id);
+  return around ? plain(splitLabel(around.block!).path) : "";
 }
 
 /** A bare number says nothing by itself: "h.0", not "0". */

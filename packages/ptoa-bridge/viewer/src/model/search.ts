@@ -16,7 +16,7 @@ export function search(outline: Outline, query: string, limit: number): Found {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return { items: [], total: 0 };
   const ranked = [...outline.items.values()].flatMap((item) => {
-    const rank = rankOf(item, words);
+    const rank = item.gives ? null : rankOf(item, words);
     return rank === null ? [] : [{ item, rank }];
   });
   // Sorting keeps the order of the model among equals.

@@ -42,14 +42,32 @@ export function firstOpen(outline: Outline): Set<string> {
 /** The visible items, each group before what is inside it. */
 export function visibleItems(outline: Outline, open: ReadonlySet<string>): VisibleItem[] {
   const visible: VisibleItem[] = [];
-  const stack = outline.roots.toReversed().map((id) => ({ id, depth: 0 }));
+  const stack: { id: string; parent: string | null; depth: number }[] = [];
+  const wait = (ids: readonly string[], parent: string | null, depth: number): void => {
+    for (const id of ids.toReversed()) stack.push({ id, parent, depth });
+  };
+  wait(outline.roots, null, 0);
   for (let next = stack.pop(); next; next = stack.pop()) {
-    const item = outline.items.get(next.id)!;
-    const isOpen = item.children.length > 0 && open.has(item.id);
-    visible.push({ item, parent: item.parent, depth: next.depth, open: isOpen });
-    if (isOpen) for (const id of item.children.toReversed()) stack.push({ id, depth: next.depth + 1 });
+    const { id, parent, depth } = next;
+    const item = outline.items.get(id)!;
+    const isOpen = item.children.length > 0 && open.has(id);
+    if (isOpen && item.gives) {
+      wait(item.children, parent, depth);
+      continue;
+    }
+    visible.push({ item, parent, depth, open: isOpen });
+    if (isOpen) wait(item.children, id, depth + 1);
   }
   return visible;
+}
+
+/** Opens or folds an item. Equal layers open into one of them, or with `all` into each; folded, they begin anew. */
+export function withOpen(outline: Outline, open: ReadonlySet<string>, id: string, isOpen: boolean, all = false): Set<string> {
+  const next = new Set(open);
+  const change = (one: string, on: boolean): unknown => (on ? next.add(one) : next.delete(one));
+  change(id, isOpen);
+  for (const child of outline.items.get(id)?.children ?? []) if (outline.items.get(child)!.gives) change(child, isOpen && all);
+  return next;
 }
 
 export function visibleView(outline: Outline, open: ReadonlySet<string>): View {
@@ -107,10 +125,15 @@ export function openAround(outline: Outline, open: ReadonlySet<string>, id: stri
 
 /** The visible item that shows a block now. */
 export function shownAs(outline: Outline, open: ReadonlySet<string>, id: string): string {
+  const item = outline.items.get(id);
+  if (item?.gives && open.has(id)) return shownAs(outline, open, item.parent!);
   let shown = id;
-  for (let at = outline.items.get(id)?.parent; at; at = outline.items.get(at)?.parent) if (!open.has(at)) shown = at;
+  for (let at = item?.parent; at; at = outline.items.get(at)?.parent) if (!open.has(at)) shown = at;
   return shown;
 }
+
+/** Every group and all of equal layers open. */
+export const allOpen = ({ items }: Outline): Set<string> => new Set([...items.values()].filter(({ children }) => children.length).map(({ id }) => id));
 
 /** What a block, or anything inside a group, reads from outside and is read by outside, each once. */
 export function neighbours(outline: Outline, id: string): { inputs: string[]; outputs: string[] } {

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { App } from "../app";
 import { familyOf } from "../model/kinds";
+import { blockAround } from "../model/outline";
 import { plain } from "../model/text";
 import { MEASURES } from "../run/measures";
 import { count, written } from "../run/numbers";
@@ -140,10 +141,8 @@ function BlockRow({ id, index, isActive, columns, app }: RowProps) {
 
 /** The nearest group of the model around a block, which tells equal layers apart. */
 function around(app: App, id: string): string {
-  const items = app.model.value?.outline.items;
-  let group = items?.get(items.get(id)?.parent ?? "");
-  if (group && !group.block) group = items?.get(group.parent ?? "");
-  return group ? group.title : "";
+  const { value: model } = app.model;
+  return (model && blockAround(model.outline, id)?.title) ?? "";
 }
 
 function Cell({ measure, series, index }: { measure: number; series: Series; index: number }) {

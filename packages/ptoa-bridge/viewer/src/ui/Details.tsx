@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import type { App, Model } from "../app";
 import type { Stats } from "../formats/frames";
 import type { Block } from "../formats/spec";
+import { membersOf } from "../model/outline";
 import { plain } from "../model/text";
 import { neighbours } from "../model/view";
 import { count, number, written } from "../run/numbers";
@@ -20,11 +21,29 @@ export function Details({ app }: { app: App }) {
       {item && !item.block && (
         <>
           <h2><bdi>{item.title}</bdi></h2>
-          <p class="quiet">{count(item.children.length)} groups that are built alike, {item.detail}.</p>
+          <p class="quiet">{count(membersOf(model.outline, item).length)} groups that are built alike, {item.detail}.</p>
+          {!item.gives && <Repeats app={app} id={item.id} />}
           <Facts facts={linkFacts(app, model, item.id)} />
         </>
       )}
     </div>
+  );
+}
+
+const REPEATS = [
+  ["Fold", false, false],
+  ["Show one", true, false],
+  ["Show all", true, true],
+] as const;
+
+/** Equal layers as one box, as the first of them, or as all. */
+function Repeats({ app, id }: { app: App; id: string }) {
+  return (
+    <p class="choices">
+      {REPEATS.map(([said, open, all]) => (
+        <button key={said} type="button" onClick={() => app.setOpen(id, open, all)}>{said}</button>
+      ))}
+    </p>
   );
 }
 

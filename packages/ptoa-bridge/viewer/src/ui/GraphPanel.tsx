@@ -16,7 +16,7 @@ export function GraphPanel({ app }: { app: App }) {
   const frame = useRef<HTMLElement>(null);
   const view = useRef<GraphView | null>(null);
   useLayoutEffect(() => {
-    const toggle = (id: string): void => app.setOpen(id, !app.open.value.has(id));
+    const toggle = (id: string, all: boolean): void => app.setOpen(id, all || !app.open.value.has(id), all);
     view.current = new GraphView(canvas.current!, { toggle, pick: (id) => app.select(id) }, { canvas: map.current!, frame: frame.current! });
   }, []);
   useSize(room, (width, height) => view.current!.resize(width, height));
@@ -42,12 +42,14 @@ export function GraphPanel({ app }: { app: App }) {
         <button type="button" title="Whole model (0)" onClick={() => view.current!.fit()}>Fit</button>
         <button type="button" title="Closer (+)" aria-label="Closer" onClick={() => view.current!.zoom(ZOOM_STEP)}>+</button>
         <button type="button" title="Farther (−)" aria-label="Farther" onClick={() => view.current!.zoom(1 / ZOOM_STEP)}>−</button>
+        <button type="button" title="Open every group" onClick={() => app.unfold(true)}>Unfold all</button>
+        <button type="button" title="Only the outer groups open" onClick={() => app.unfold(false)}>Fold all</button>
         <Export app={app} view={() => view.current!} />
       </div>
       <div ref={room} class="canvas-room">
         <canvas
           ref={canvas} id="graph" tabIndex={0} role="img"
-          aria-label={`Graph of the model, ${count(total)} blocks. The list of blocks beside it says the same; arrow keys move the view, plus and minus zoom, 0 shows all.`}
+          aria-label={`Graph of the model, ${count(total)} blocks. The list of blocks beside it says the same; arrow keys follow the wires of the chosen block or move the view, Enter opens and folds it, plus and minus zoom, 0 shows all.`}
         />
         <div class="minimap" hidden aria-hidden="true">
           <canvas ref={map} id="minimap" />

@@ -23,16 +23,17 @@ type ViewName = (typeof VIEWS)[number][0];
 export function Page({ app }: { app: App }) {
   const view = useSignal<ViewName | null>(null);
   useFileDrop(app);
-  const { model, source } = app;
-  const expectsFrames = app.frames.value > 0 || source.value.kind === "bridge";
-  const shown = view.value ?? (expectsFrames ? "training" : "graph");
+  const { model } = app;
+  // A model may be served without being trained: the graph has the room until the first frame comes.
+  const hasFrames = app.frames.value > 0;
+  const shown = view.value ?? (hasFrames ? "training" : "graph");
   // Where one part is seen at a time, a block that was found is shown in its place in the graph.
   const showJump = (): void => void (shown === "training" && (view.value = "graph"));
   return (
     <>
       <Header app={app} tools={model.value && <Search app={app} onJump={showJump} />} />
-      {model.value || app.frames.value > 0 ? (
-        <main class={`page ${expectsFrames ? "with-training" : "model-only"}`} data-view={shown}>
+      {model.value || hasFrames ? (
+        <main class={`page ${hasFrames ? "with-training" : "model-only"}`} data-view={shown}>
           <nav class="views" aria-label="Parts of the page">
             {VIEWS.map(([name, title]) => (
               <button key={name} type="button" aria-pressed={shown === name} onClick={() => (view.value = name)}>
@@ -45,7 +46,7 @@ export function Page({ app }: { app: App }) {
             <Details app={app} />
           </section>
           <GraphPanel app={app} />
-          {expectsFrames && (
+          {hasFrames && (
             <section class="training" aria-label="Training">
               <StepBar app={app} />
               <Charts app={app} />

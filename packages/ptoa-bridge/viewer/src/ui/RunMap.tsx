@@ -12,7 +12,8 @@ import { ColourBar } from "./HeatMap";
 import { prepare } from "./Histogram";
 import { GUTTER, RIGHT_EDGE } from "./plot";
 import { blockRows } from "./rows";
-import { FONT, isDark, schemeChanges, theme } from "./theme";
+import { FONT } from "./colours";
+import { isDark, schemeChanges, theme } from "./theme";
 import { useSize } from "./hooks";
 
 export function RunMap({ app }: { app: App }) {

@@ -2,7 +2,8 @@
 import { envelope } from "../run/lines";
 import type { Series } from "../run/series";
 import { prepare } from "./Histogram";
-import { theme, type Theme } from "./theme";
+import type { Theme } from "./colours";
+import { theme } from "./theme";
 
 const HEIGHT = 15;
 const [LEFT, RIGHT, BOTTOM] = [6, 8, 3];

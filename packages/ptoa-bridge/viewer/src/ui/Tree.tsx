@@ -49,14 +49,13 @@ export function Tree({ app }: { app: App }) {
 }
 
 function treeRows({ outline }: Model, open: ReadonlySet<string>): Row[] {
-  const places = new Map<string, [number, number]>();
-  const number = (ids: readonly string[]): void => ids.forEach((id, i) => places.set(id, [i + 1, ids.length]));
-  number(outline.roots);
-  return visibleItems(outline, open).map((visible) => {
-    if (visible.open) number(visible.item.children);
-    const [place, siblings] = places.get(visible.item.id)!;
-    return { ...visible, place, siblings };
+  const siblings = new Map<string | null, number>();
+  const counted = visibleItems(outline, open).map((visible) => {
+    const place = (siblings.get(visible.parent) ?? 0) + 1;
+    siblings.set(visible.parent, place);
+    return { ...visible, place };
   });
+  return counted.map((row) => ({ ...row, siblings: siblings.get(row.parent)! }));
 }
 
 function TreeRow({ row, index, isActive, app }: { row: Row; index: number; isActive: boolean; app: App }) {
@@ -74,7 +73,7 @@ function TreeRow({ row, index, isActive, app }: { row: Row; index: number; isAct
         onClick={(event) => {
           if (!isGroup) return;
           event.stopPropagation();
-          app.setOpen(item.id, !open);
+          app.setOpen(item.id, event.shiftKey || !open, event.shiftKey);
         }}
       />
       <span class={`dot k-${familyOf(item.kind)}`} aria-hidden="true" />
@@ -100,7 +99,7 @@ function key(event: KeyboardEvent, app: App, rows: readonly Row[], active: numbe
     PageUp: () => go(active - 10),
     ArrowRight: () => row?.item.children.length && (row.open ? go(active + 1) : app.setOpen(row.item.id, true)),
     ArrowLeft: () => row && (row.open ? app.setOpen(row.item.id, false) : row.parent !== null && app.select(row.parent)),
-    Enter: () => row?.item.children.length && app.setOpen(row.item.id, !row.open),
+    Enter: () => row?.item.children.length && app.setOpen(row.item.id, event.shiftKey || !row.open, event.shiftKey),
     " ": () => row?.item.children.length && app.setOpen(row.item.id, !row.open),
   };
   const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : keys[event.key];

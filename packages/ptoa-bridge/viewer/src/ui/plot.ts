@@ -1,7 +1,8 @@
 /** A time chart: our colours and rules around uPlot. */
 import uPlot from "uplot";
 import { tick } from "../run/numbers";
-import { FONT, theme, type Theme } from "./theme";
+import { FONT, type Theme } from "./colours";
+import { theme } from "./theme";
 
 export interface PlotLine {
   colour: "curve-1" | "curve-2" | "curve-3" | "curve-4";
