@@ -478,9 +478,7 @@ def session_class(place: Place, reduce: bool) -> type[Session | Idle]:
     return Session if place.rank == 0 or reduce else Idle
 
 
-def check(
-    model: Any, optimizer: Any, every: Any, val_every: Any, val_loss: Any, start_step: Any
-) -> None:
+def check(model: Any, optimizer: Any, every: Any, val_every: Any, val_loss: Any, start_step: Any) -> None:
     """Refuse what cannot be watched.
 
     Raises:
