@@ -14,6 +14,8 @@ import pytest
 START = """
 import os, signal, sys, threading, time
 from ptoa_bridge import Bridge
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored by a job that was started without a terminal
 BLOCK = {"id": "i0", "kind": "input", "params": {}, "inputs": []}
 SPEC = {"v": 1, "name": "s", "blocks": [BLOCK], "output": "i0"}
 bridge = Bridge(SPEC).start()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
+import warnings
 import weakref
 
 import pytest
@@ -400,7 +401,30 @@ def _gate(x, gate):
     return torch.relu(x) * gate
 
 
-@case("i0 x <", "l0 a < i0", "f0 relu < l0", "g0 mul < f0 i0", "l1 b < g0")
+def tells_of_scripted_functions():
+    """Whether this torch tells a mode of the operators of a scripted function that it has made quicker."""
+    told = []
+
+    class Listener(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            told.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer releases want other ways to compile
+        gate, x = torch.jit.script(_gate), _x()
+    for _ in range(4):
+        gate(x, x)
+    with Listener():
+        gate(x, x)
+    return bool(told)
+
+
+# Where it does not, the function is one step with its own name.
+INSIDE = ("f0 relu < l0", "g0 mul < f0 i0") if tells_of_scripted_functions() else ("g0 _gate < l0 i0",)
+
+
+@case("i0 x <", "l0 a < i0", *INSIDE, "l1 b < g0")
 def calls_a_scripted_function():
     gate = torch.jit.script(_gate)
     return model(lambda self, x: self.b(gate(self.a(x), x)), a=nn.Linear(8, 8), b=nn.Linear(8, 4)), (_x(),)
@@ -435,7 +459,7 @@ def test_scripted_functions_are_as_before_when_every_pass_has_ended():
 
     with pytest.raises(KeyboardInterrupt):
         from_module(model(interrupted), _x())
-    assert rows == [["i0 x <", "l0 a < i0", "f0 relu < l0", "g0 mul < f0 i0"]] * 2
+    assert rows == [["i0 x <", "l0 a < i0", *INSIDE]] * 2
     assert torch.jit.ScriptFunction.__call__ is before
 
 

@@ -171,7 +171,7 @@ def base_of(tensor: Any) -> Tensor | None:
     """The tensor that a view is a view of; None for anything else, and where torch does not say."""
     try:
         return tensor._base if tensor._is_view() else None
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # a parameter that is lazy refuses every question by a ValueError
         return None
 
 

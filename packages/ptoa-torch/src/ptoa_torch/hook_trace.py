@@ -316,10 +316,14 @@ _recording_lock = threading.Lock()
 def _call_scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
     """A scripted function's call, recorded where a pass runs in this thread."""
     recorder = _recording.get(threading.get_ident())
-    call = _scripted_call
-    if recorder is not None:
-        call = _ScriptRecorder(recorder.builder, recorder.guard).around(call)
-    return call(function, *args, **kwargs)
+    if recorder is None:
+        return _scripted_call(function, *args, **kwargs)
+    builder = recorder.builder
+    result = _ScriptRecorder(builder, recorder.guard).around(_scripted_call)(function, *args, **kwargs)
+    made = [tensor for _, tensor in flatten(result)]
+    if not all(map(builder.known, made)):  # the oldest releases tell no mode of what runs inside: one step
+        builder.finish(builder.op(function.name, args, kwargs), made)
+    return result
 
 
 @contextlib.contextmanager
