@@ -137,6 +137,36 @@ def test_norms_and_update_ratio_are_those_of_the_step():
     assert frame.blocks[1].weightNorm is None
 
 
+class Raw(nn.Module):
+    """Parameters that lie in no layer: a matrix, a scale, positions, a weight that a function is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.places, self.scale = nn.Parameter(torch.randn(4, 8)), nn.Parameter(torch.ones(8) / 2)
+        self.matrix, self.weight = nn.Parameter(torch.randn(8, 6)), nn.Parameter(torch.randn(3, 6))
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, x):
+        x = (x + self.places) * self.scale
+        return self.layer(F.linear(x @ self.matrix, self.weight))
+
+
+def test_parameters_that_lie_in_no_layer_are_measured_with_the_block_that_uses_them():
+    torch.manual_seed(0)
+    model = Raw()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    frame = one_frame(model)
+    norms = {round(norm([before[name]]), 4) for name in ("places", "matrix", "weight")}
+    assert norms <= {round(row.weightNorm, 4) for row in frame.blocks if row.weightNorm is not None}
+    for key, whole in (
+        ("weightNorm", norm(before.values())),
+        ("weightGradNorm", norm(p.grad for p in model.parameters())),
+    ):
+        found = [value for row in frame.blocks if (value := getattr(row, key)) is not None]
+        assert math.hypot(*found) == pytest.approx(whole, rel=1e-5)
+    assert frame.gradNorm == pytest.approx(norm(p.grad for p in model.parameters()), rel=1e-5)
+
+
 def test_a_frame_holds_loss_learning_rate_time_and_step():
     model = small()
     optimizer = sgd(model)
@@ -346,6 +376,40 @@ def test_a_wrapper_that_shows_its_optimizer_is_counted_by_its_real_steps():
         watching.step()
         watching.step()
         assert watching.step_count == 3
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_an_optimizer_that_was_made_anew_is_counted_and_said_once(every):
+    model = small()
+    first = sgd(model)
+    with started(model, first, every=every) as watching:
+        train(model, first, watching, steps=3)
+        second = torch.optim.Adam(model.parameters(), lr=0.5)
+        with pytest.warns(PtoaWarning, match="another optimizer steps in the place") as caught:
+            losses = train(model, second, watching, steps=14, seed=3)
+        assert len(caught) == 1
+        assert watching.step_count >= 14
+        last = watching.frames[-1]
+        assert last.lr == 0.5
+        assert last.loss in [pytest.approx(float(loss)) for loss in losses]
+        assert last.blocks[0].updateRatio is not None
+
+
+def test_losses_of_accumulated_batches_and_other_models_steps_change_no_count():
+    model, other = small(), small()
+    optimizer, strange = sgd(model), sgd(other)
+    with started(model, optimizer) as watching:
+        for batch_number in range(16):
+            loss = model(batch(batch_number)).pow(2).mean()
+            loss.backward()
+            other(batch()).sum().backward()
+            strange.step()
+            if batch_number % 8 == 7:
+                optimizer.step()
+                optimizer.zero_grad()
+            watching.step(loss)
+        assert watching.step_count == 2
+        assert [frame.step for frame in watching.frames] == [0, 1]
 
 
 def test_a_closure_gives_the_gradients_after_its_last_evaluation():

@@ -34,7 +34,8 @@ class Analysis:
         strategy: The reader that it stands on: ``fx`` (a trace, and with an example input one
             that the recorded pass confirmed), ``hooks`` (the recorded pass) or ``tree``.
         values: Block id to the tensor that the block made; empty without a recorded pass.
-        aux: Block id to further things known of it: ``weights`` (attention probabilities, after
+        aux: Block id to further things known of it: ``parameters`` (names of those of its parameters
+            that lie in none of its modules), ``weights`` (attention probabilities, after
             softmax), ``scores`` (the same where a fused kernel kept them, to be computed again on
             demand), ``table`` (of positions), ``modules`` (paths of all its modules),
             ``inner`` (path of the module that computes an mlp's inner activation), ``hidden`` (that

@@ -17,7 +17,7 @@ from . import _compat
 from .matchers import classify_module
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ptoa_core.spec import Block, ModelSpec
 
@@ -64,9 +64,12 @@ class Plan:
         scopes: Modules in which such functions are written, and those that they call.
         attention: Modules whose probabilities are looked at, their row and number of heads.
         holders: For each row the modules whose own parameters are the block's.
+        direct: For each row the parameters that are the block's apart from its modules: who holds
+            them, and under which name.
         missing: For each row, the parts that cannot be had and why.
         everything: Every module that holds parameters.
         held: For each row the paths of the modules that hold its parameters.
+        named: For each row the full names of its direct parameters.
     """
 
     ids: list[str] = field(default_factory=list)
@@ -76,9 +79,11 @@ class Plan:
     scopes: dict[str, nn.Module] = field(default_factory=dict)
     attention: list[tuple[nn.Module, int, int]] = field(default_factory=list)
     holders: list[list[nn.Module]] = field(default_factory=list)
+    direct: list[list[tuple[nn.Module, str]]] = field(default_factory=list)
     missing: list[dict[str, str]] = field(default_factory=list)
     everything: list[nn.Module] = field(default_factory=list)
     held: list[list[str]] = field(default_factory=list)
+    named: list[list[str]] = field(default_factory=list)
 
     def refresh(self, root: nn.Module) -> None:
         """Look all modules up anew, since some may have been replaced."""
@@ -87,6 +92,7 @@ class Plan:
             target.module = find_module(root, target.path) or target.module
         for row, paths in enumerate(self.held):
             self.holders[row] = _holders(root, paths)
+            self.direct[row] = _direct(root, self.named[row])
 
     def names(self) -> Plan:
         """What is still needed when a frame has been measured: a frame keeps no module alive."""
@@ -106,16 +112,23 @@ class Plan:
         seen: set[int] = set()  # a tensor itself is slow to look up
         found: list[Tensor] = []
         rows: list[int] = []
-        outside = len(self.holders)
-        for row, modules in enumerate((*self.holders, self.everything)):
-            for module in modules:
-                for parameter in module._parameters.values():
-                    if parameter is not None and id(parameter) not in seen:
-                        seen.add(id(parameter))
-                        if not _compat.is_uninitialized(parameter):
-                            found.append(parameter)
-                            rows.append(-1 if row == outside else row)
+        for row, parameters in self._held_parameters():
+            for parameter in parameters:
+                if parameter is not None and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    if not _compat.is_uninitialized(parameter):
+                        found.append(parameter)
+                        rows.append(row)
         return found, rows
+
+    def _held_parameters(self) -> Iterator[tuple[int, Iterable[Tensor | None]]]:
+        """Each row with what it holds, those of no row last; what has been taken out of a module is None."""
+        for row, modules in enumerate(self.holders):
+            yield row, [module._parameters.get(name) for module, name in self.direct[row]]
+            for module in modules:
+                yield row, module._parameters.values()
+        for module in self.everything:
+            yield -1, module._parameters.values()
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -184,6 +197,8 @@ def make_plan(
         row = _new_row(plan, block, path)
         plan.held[row] = paths
         plan.holders[row] = _holders(root, paths)
+        plan.named[row] = list(facts.get("parameters", ()))
+        plan.direct[row] = _direct(root, plan.named[row])
         bound = find_module(root, path) if paths else None
         if place is not None:
             _add_function(
@@ -214,6 +229,8 @@ def _new_row(plan: Plan, block: Block, path: str) -> int:
     plan.ids.append(block.id)
     plan.paths.append(path)
     plan.holders.append([])
+    plan.direct.append([])
+    plan.named.append([])
     plan.held.append([])
     plan.missing.append({})
     return len(plan.ids) - 1
@@ -223,6 +240,13 @@ def _holders(root: nn.Module, paths: Sequence[str]) -> list[nn.Module]:
     """The modules at some paths, and below them, that hold parameters."""
     found = [module for module in (find_module(root, path) for path in paths) if module is not None]
     return [part for module in found for part in module.modules() if part._parameters]
+
+
+def _direct(root: nn.Module, names: Iterable[str]) -> list[tuple[nn.Module, str]]:
+    """The modules that hold some parameters, and the names there."""
+    split = (name.rpartition(".") for name in names)
+    found = ((find_module(root, path), name) for path, _, name in split)
+    return [(module, name) for module, name in found if module is not None]
 
 
 def _sat(block: Block) -> str | None:

@@ -37,7 +37,7 @@ from .places import Places
 from .scores import Scores, scores_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ptoa_core.spec import ModelSpec
 
@@ -175,7 +175,7 @@ def _by_tree(request: _Request) -> Analysis:
     graph = read_tree(request.model)
     drawing = request.drawn(graph)
     text = f"{request.name}: the connections between blocks are a guess from the order of the modules"
-    return Analysis(drawing.spec, "tree", aux=_aux(drawing, graph), warnings=[text])
+    return Analysis(drawing.spec, "tree", aux=_aux(drawing, graph, request.parts), warnings=[text])
 
 
 def _by_fx(request: _Request) -> Analysis:
@@ -186,7 +186,7 @@ def _by_fx(request: _Request) -> Analysis:
     except Exception as error:
         text = f"torch.fx cannot trace {request.name}: {_first_line(error)}; pass an example input"
         raise ForwardError(text) from error
-    return Analysis(drawing.spec, "fx", aux=_aux(drawing, graph))
+    return Analysis(drawing.spec, "fx", aux=_aux(drawing, graph, request.parts))
 
 
 def _by_hooks(request: _Request) -> Analysis:
@@ -314,7 +314,8 @@ def _recorded(request: _Request, recording: Recording) -> Analysis:
     values = {
         block: value.tensor for block, value in drawing.values.items() if isinstance(value.tensor, Tensor)
     }
-    result = Analysis(drawing.spec, "hooks", values, _aux(drawing, recording.graph), output=recording.output)
+    aux = _aux(drawing, recording.graph, request.parts)
+    result = Analysis(drawing.spec, "hooks", values, aux, output=recording.output)
     if drawing.dropped:
         shown = ", ".join(drawing.dropped[:_MAX_NAMED])
         result.warnings.append(f"ran, but does not reach the output, so it is not drawn: {shown}")
@@ -328,11 +329,26 @@ def read_recorded(model: nn.Module, recording: Recording) -> Analysis:
         return _recorded(_Request(model, None, label, source, keep=True, parts=census(model)), recording)
 
 
-def _aux(drawing: Drawing, graph: Graph) -> dict[str, dict[str, Any]]:
+def _aux(drawing: Drawing, graph: Graph, parts: Census) -> dict[str, dict[str, Any]]:
     """What is known of blocks beside their params."""
     places = Places(graph)
     found = {block: _facts(unit, places) for block, unit in drawing.units.items()}
+    names = {id(parameter): name for name, parameter in parts.parameters}
+    for block, unit in drawing.units.items():
+        found[block].update({"parameters": direct} if (direct := _direct(unit, names)) else {})
     return {block: facts for block, facts in found.items() if facts}
+
+
+def _direct(unit: Unit, names: Mapping[int, str]) -> list[str]:
+    """The names of a block's parameters that lie in none of its modules."""
+    if unit.module is not None and len(unit.modules) == 1:
+        return []
+    found = (names[one] for one in unit.parameters if one in names)
+    return [
+        name
+        for name in found
+        if not any(not path or name.startswith(f"{path}.") for path in unit.modules)
+    ]
 
 
 def _facts(unit: Unit, places: Places) -> dict[str, Any]:

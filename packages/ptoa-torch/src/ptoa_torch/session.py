@@ -27,7 +27,7 @@ from .probe import Probe
 from .ranks import Place, WithoutCollectives, is_sharded, place
 from .reading import read_recorded
 from .soundness import Finding, first_unsound
-from .steps import StepCounter, StepWatch, hooked_optimizer
+from .steps import StepCounter, StepWatch, Successor, hooked_optimizer
 from .timing import Stopwatch, clock
 from .updates import Updates
 
@@ -138,11 +138,13 @@ class Session:
         self._losses = LossTrail()
         self._cuda = any(parameter.is_cuda for parameter in self._root.parameters())
         self._counters = _counters(optimizer, self._stepped)
+        self._updates = Updates(update_ratio, self._counters, place, reduce=reduce and place.size > 1)
+        self._successor = Successor(self._counters[0], self._root, self._adopt) if self._counters else None
         self._probe = Probe(
             self._root,
             hist=hist,
             compiled=compiled,
-            updates=Updates(update_ratio, self._counters, place, reduce=reduce and place.size > 1),
+            updates=self._updates,
             keeps_early=not self._counters,
             complain=self._failed,
             read_model=self._read_at_forward,
@@ -169,6 +171,8 @@ class Session:
         self._watch.disarm()
         for counter in self._counters:
             counter.remove()
+        if self._successor is not None:
+            self._successor.end()
         if emit:
             self._emit()
 
@@ -285,6 +289,15 @@ class Session:
         self._probe.end_step(self._counters[0].optimizer)
         self._finish_step(started)
 
+    def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """Another optimizer has stepped where the one that was named steps no more."""
+        self._updates.follow(optimizer)
+        self._outlet.warn(
+            "optimizer", "another optimizer steps in the place of the one given, and is counted from now on"
+        )
+        self._counters[0].steps += 1
+        self._stepped()
+
     def _finish_step(self, started: float) -> None:
         """Count, take a frame's hooks off, validate, and get the next frame ready.
 
@@ -311,6 +324,8 @@ class Session:
     def step(self, loss: Any) -> HealthFrame | None:
         """A step is done, or only its loss is given where the optimizer's hooks count."""
         emitted = self._emit_sealed()
+        if self._successor is not None:
+            self._successor.loss_was_given()
         if not self._counters:
             started = clock()
             self._probe.end_step(None)

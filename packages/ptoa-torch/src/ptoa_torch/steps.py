@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["StepCounter", "StepWatch", "find_scaler", "hooked_optimizer", "learning_rate"]
+__all__ = ["StepCounter", "StepWatch", "Successor", "find_scaler", "hooked_optimizer", "learning_rate"]
 
 _MAX_WRAPPERS = 4
 _MAX_FRAMES = 16
+_PATIENCE = 3
 
 
 def hooked_optimizer(optimizer: Any) -> torch.optim.Optimizer | None:
@@ -112,6 +113,61 @@ class StepCounter:
         self.steps += 1
         if self._after is not None:
             self._after()
+
+
+class Successor:
+    """Looks for the optimizer that steps in the place of one that was made anew, and steps no more.
+
+    Losses that are handed over step after step, none of which is counted, may be those of
+    accumulated batches. Only after some of them are the steps of all optimizers listened to,
+    until one is seen: the one that is counted, or another that holds all that it holds of the model.
+
+    Args:
+        counter: Counts the optimizer that was named.
+        root: The model.
+        found: Called with the successor when it has stepped.
+    """
+
+    def __init__(
+        self, counter: StepCounter, root: torch.nn.Module, found: Callable[[torch.optim.Optimizer], object]
+    ) -> None:
+        """Listen to nothing yet."""
+        self._counter = counter
+        self._root = root
+        self._found = found
+        self._last = counter.steps
+        self._waited = 0
+        self._seen: torch.optim.Optimizer | None = None
+        self._handle: Any = None
+
+    def loss_was_given(self) -> None:
+        """A loss was handed over, after a step or, once more, after none."""
+        if self._counter.steps != self._last:
+            self._last = self._counter.steps
+            self.end()
+        elif self._seen is not None:
+            seen = self._seen
+            self.end()
+            self._found(seen)
+        else:
+            self._waited += 1
+            if self._waited == _PATIENCE:
+                self._handle = register_optimizer_step_post_hook(self._stepped)
+
+    def end(self) -> None:
+        """Listen no more."""
+        self._waited, self._seen = 0, None
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _stepped(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """After a step of any optimizer; torch is walking over its hooks, so none may be removed here."""
+        named = self._counter.optimizer
+        here = {id(parameter) for parameter in self._root.parameters()}
+        wanted, held = ({id(p) for g in one.param_groups for p in g["params"]} for one in (named, optimizer))
+        if optimizer is not named and held & here and (wanted & here) <= held:
+            self._seen = optimizer
 
 
 class StepWatch:

@@ -154,8 +154,12 @@ class Updates:
             for one in (main.optimizer, optimizer)
         )
         if optimizer is self._named or (not main.steps and wanted and wanted <= held):
-            main.follow(optimizer)
-            self._main = optimizer
+            self.follow(optimizer)
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take the steps of another optimizer for those of the one that was named."""
+        self._counters[0].follow(optimizer)
+        self._main = optimizer
 
     # ── several processes ─────────────────────────────────────────────────────
 
