@@ -14,8 +14,10 @@ import pytest
 START = """
 import os, signal, sys, threading, time
 from ptoa_bridge import Bridge
+# Both are ignored by a job that was started in the background or without a terminal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored by a job that was started without a terminal
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 BLOCK = {"id": "i0", "kind": "input", "params": {}, "inputs": []}
 SPEC = {"v": 1, "name": "s", "blocks": [BLOCK], "output": "i0"}
 bridge = Bridge(SPEC).start()

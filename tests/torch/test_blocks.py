@@ -104,6 +104,30 @@ def test_attention_is_found_by_its_flow(core, causal, kv_heads):
     assert [b.kind for b in spec.blocks] == ["input", "norm", "attention", "add"]
 
 
+class Latent(nn.Module):
+    """Keys and values of four heads from one narrow projection, a part of each key shared by all heads."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.down, self.norm = nn.Linear(32, 4 * 8), nn.Linear(32, 8 + 4), nn.LayerNorm(8)
+        self.up, self.mix = nn.Linear(8, 4 * (4 + 8)), nn.Linear(32, 32)
+
+    def forward(self, x):
+        query = self.query(x).unflatten(-1, (4, 8)).transpose(1, 2)
+        latent, shared = self.down(x).split([8, 4], -1)
+        key, value = self.up(self.norm(latent)).unflatten(-1, (4, 12)).transpose(1, 2).split([4, 8], -1)
+        key = torch.cat([key, shared[:, None].expand(*key.shape[:-1], 4)], -1)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.mix(mixed.transpose(1, 2).flatten(2))
+
+
+def test_a_latent_gives_every_head_keys_of_its_own():
+    """The width of the projection from the latent says nothing of heads, though it can be divided."""
+    (block,) = (b for b in from_module(Latent(), torch.randn(2, 5, 32)).blocks if b.kind == "attention")
+    assert (block.params.heads, block.params.extra["headDim"]) == (4, 8)
+    assert "kvHeads" not in block.params.extra
+
+
 class Wrapped(nn.Module):
     """A sublayer in a pre-norm residual branch."""
 

@@ -495,17 +495,27 @@ def _kv_heads(nodes: Nodes, core: _Core, region: set[Node], heads: int, call: Ca
     """The number of key heads: from the widths of the projections, else from what the module says."""
     q, k, v = (_first_linear(nodes, value, region) for value in (core.query, core.key, core.value))
     size = core.query.shape[-1] if core.query is not None and core.query.shape else None
+    if k is not None and v is not None and _is_latent(nodes, k, v, q, region):
+        return heads  # every head has keys and values of its own, made from the latent
     if size and k is not None and q is not None:
         width = _projection_sizes(k)[1] or 0
         parts, spare = divmod(width, size)
-        if spare == 0 and k is not q and k is not v:
+        if spare == 0 and k is not q and k is not v and parts and heads % parts == 0:
             return parts
         if spare == 0 and k is q and q is v and parts > heads and (parts - heads) % 2 == 0:
             return (parts - heads) // 2
-        if spare == 0 and k is v and k is not q and parts % 2 == 0:
+        if spare == 0 and k is v and k is not q and parts % 2 == 0 and heads % (parts // 2) == 0:
             return parts // 2
     module = (call or core.seed.scope).module
     return kv_heads_of(module)
+
+
+def _is_latent(nodes: Nodes, key: Node, value: Node, query: Node | None, region: set[Node]) -> bool:
+    """Whether keys and values are projected from something narrow that was projected before."""
+    if key is query:
+        return False
+    below = [_first_linear(nodes, read, region) for _, read in value.reads]
+    return any(one is not None and (one is key or key is value) for one in below)
 
 
 def _is_rotation(nodes: Nodes, node: Node) -> bool:
