@@ -27,6 +27,8 @@ from .regions import Region, activation_name, common_call, find_attention, find_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from .census import Census
+
 __all__ = ["Drawing", "Unit", "draw"]
 
 _LETTERS = {
@@ -109,8 +111,9 @@ def _parameters(module: nn.Module) -> Iterable[nn.Parameter]:
 class _Drawer:
     """Walks the nodes of a graph once and makes units of them."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, parts: Census) -> None:
         self.graph = graph
+        self.parts = parts
         self.nodes = Nodes(graph)
         self.units: list[Unit] = []
         self._carried: dict[int, Unit | None] = {}
@@ -796,18 +799,19 @@ def _finish_params(unit: Unit, graph: Graph, counts: dict[int, int], counted: Pa
     return params
 
 
-def draw(graph: Graph, name: str, source: str) -> Drawing:
+def draw(graph: Graph, name: str, source: str, parts: Census) -> Drawing:
     """The spec of a graph.
 
     Args:
         graph: What a reader recorded.
         name: The spec's name.
         source: Where the model comes from, ``module:QualName``.
+        parts: What the model consists of.
 
     Returns:
         The spec, with `ModelSpec.bindings` from block to module path, and what each block stands for.
     """
-    drawer = _Drawer(graph)
+    drawer = _Drawer(graph, parts)
     drawer.walk()
     drawer.name_tables()
     outputs = [unit for value in graph.outputs if (unit := drawer.carrier(value)) is not None]
@@ -864,7 +868,7 @@ def _assemble(
             Block(unit.id, unit.kind, params, inputs, unit.label or None, groups.get(unit.scope.index))
         )
     mark_repeats(blocks, {block: id(call.module) for block, call in calls.items()})
-    _place_unused(graph, blocks, calls, counted)
+    _place_unused(drawer, blocks, calls, counted)
     end = _main_output(outputs, units)
     spec = ModelSpec(name, blocks, end, Origin("torch", source), bindings=bindings)
     values = {unit.id: unit.value for unit in units if unit.value is not None}
@@ -880,15 +884,17 @@ def _work(drawer: _Drawer, units: list[Unit]) -> dict[int, int | None]:
     return work_of(drawer.nodes, owners, drawer.carriers(drawn))
 
 
-def _place_unused(graph: Graph, blocks: list[Block], calls: dict[str, Call], counted: ParameterCount) -> None:
+def _place_unused(
+    drawer: _Drawer, blocks: list[Block], calls: dict[str, Call], counted: ParameterCount
+) -> None:
     """Count what no block holds with the innermost container around it, or with one for the model."""
-    if not graph.outputs:  # the pass ended early: what did not run may well be used
+    if not drawer.graph.outputs:  # the pass ended early: what did not run may well be used
         return
     by_path = {call.path: block for block, call in reversed(calls.items())}
-    unused = unused_by_path(graph.model, counted, by_path)
+    unused = unused_by_path(drawer.parts, counted, by_path)
     if "" in unused:
         outer = Block(f"g{sum(1 for block in blocks if block.kind == 'group')}", "group")
-        outer.label = type(graph.model).__name__
+        outer.label = type(drawer.graph.model).__name__
         for block in blocks:
             block.group = block.group or outer.id
         blocks.insert(0, outer)

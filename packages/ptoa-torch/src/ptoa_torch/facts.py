@@ -12,16 +12,16 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from ._compat import is_uninitialized
-from .census import census
 from .flops import flops_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from ptoa_core.spec import Block
 
+    from .census import Census
     from .nodes import Node, Nodes
 
 __all__ = ["ParameterCount", "mark_repeats", "node_flops", "tell_unused", "unused_by_path", "work_of"]
@@ -60,12 +60,12 @@ class ParameterCount:
 
 
 def unused_by_path(
-    model: nn.Module, counted: ParameterCount, paths: Iterable[str]
+    parts: Census, counted: ParameterCount, paths: Iterable[str]
 ) -> dict[str, list[tuple[str, int]]]:
     """The parameters that no block holds, by the innermost of some module paths around them.
 
     Args:
-        model: The model.
+        parts: What the model consists of.
         counted: What the blocks hold.
         paths: Paths of the modules that are drawn as containers.
 
@@ -74,7 +74,7 @@ def unused_by_path(
     """
     known = set(paths)
     found: dict[str, list[tuple[str, int]]] = {}
-    for name, parameter in census(model).parameters:
+    for name, parameter in parts.parameters:
         if parameter in counted or is_uninitialized(parameter):
             continue
         home = name.rpartition(".")[0]

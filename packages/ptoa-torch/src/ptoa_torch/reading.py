@@ -99,7 +99,7 @@ class _Request:
     def drawn(self, graph: Graph) -> Drawing:
         """A graph of the model, drawn."""
         self.graphs.append(graph)
-        return draw(graph, self.name, self.source)
+        return draw(graph, self.name, self.source, self.parts)
 
     def release(self) -> None:
         """Let go of everything that was drawn from."""
