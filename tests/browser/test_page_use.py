@@ -83,6 +83,20 @@ def test_the_arrow_keys_follow_the_wires_of_the_graph(visit, layered):
         assert seen.problems == []
 
 
+def test_the_pointer_over_a_box_says_what_it_is(visit, bridge):
+    seen = visit(bridge.local_url)
+    canvas = seen.page.locator("#graph")
+    expect(canvas).to_be_visible()
+    box = canvas.bounding_box()
+    said = set()
+    for y in range(0, int(box["height"]), 12):
+        seen.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + y)
+        said.add(canvas.get_attribute("title") or "")
+    assert any(text.startswith("wte\n") for text in said)
+    assert "" in said
+    assert seen.problems == []
+
+
 def test_a_model_that_is_not_trained_has_the_room_until_a_frame_comes(visit, layered, frame):
     with Bridge(layered) as bridge:
         seen = visit(bridge.local_url)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { buildOutline, membersOf } from "../src/model/outline";
+import { buildOutline, hintOf, membersOf } from "../src/model/outline";
 import { search } from "../src/model/search";
 import { fit, fitEnd, plain } from "../src/model/text";
 import { firstOpen, neighbours, openAround, shownAs, visibleItems, visibleView, withOpen } from "../src/model/view";
@@ -50,6 +50,22 @@ describe("the outline", () => {
     const groups = Array.from({ length: 20_000 }, (_, i) => block(`g${i}`, "group", [], { label: `g${i} (G)`, ...(i > 0 && { group: `g${i - 1}` }) }));
     const deep = buildOutline(spec([...groups, block("i0", "input", [], { group: "g19999" })]));
     expect(shownAs(deep, new Set(), "i0")).toBe("g0");
+  });
+});
+
+describe("the hint of an item", () => {
+  const hint = (rest: Parameters<typeof block>[3]): string => hintOf(buildOutline(spec([block("l0", "linear", [], rest)])).items.get("l0")!);
+
+  it("says name, kind, shape and parameters, as far as they are known", () => {
+    expect(hint({ label: "h.0.up", params: { in: 4, out: 8, shape: [2, 3, 8], paramCount: 12345 } })).toBe("h.0.up\n4 → 8\nlinear · 2 × 3 × 8 · 12,345 parameters");
+    expect(hint({})).toBe("linear\nlinear");
+  });
+
+  it("is short and without control characters, whatever a stranger's spec says", () => {
+    const hostile = hint({ label: `${"x".repeat(5000)}\u202e\u0007`, params: { shape: ["\n<b>", { a: 1 }], paramCount: "many" } });
+    expect(hostile.length).toBeLessThan(700);
+    expect(hostile.split("\n").length).toBeLessThanOrEqual(3);
+    expect(hostile).not.toMatch(/[\u0007\u202e]/);
   });
 });
 

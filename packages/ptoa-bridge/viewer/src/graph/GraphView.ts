@@ -1,6 +1,6 @@
 /** The canvas: keeps a scene and a camera, paints when asked, and turns pointer and keys into pans, zooms and picks. */
 import type { LevelMemo } from "../layout/nest";
-import type { Outline } from "../model/outline";
+import { hintOf, type Outline } from "../model/outline";
 import { shownAs } from "../model/view";
 import { theme } from "../ui/theme";
 import { fitAll, fitFirst, panBy, reveal, zoomAt, type Camera, type Size } from "./camera";
@@ -38,6 +38,7 @@ export class GraphView {
   /** The block that was chosen, and the visible one that shows it. */
   private chosen: string | null = null;
   private selected: string | null = null;
+  private hovered: string | null = null;
   private tints: ReadonlyMap<string, string> | null = null;
   private framePending = false;
   /** The camera follows a fit until the reader moves it. */
@@ -57,6 +58,7 @@ export class GraphView {
     canvas.addEventListener("pointerdown", (event) => this.pointerDown(event));
     canvas.addEventListener("pointermove", (event) => this.pointerMove(event));
     canvas.addEventListener("pointerup", (event) => this.pointerUp(event));
+    canvas.addEventListener("pointerleave", () => this.hover(null));
     canvas.addEventListener("pointercancel", (event) => this.pointers.delete(event.pointerId));
     canvas.addEventListener("dblclick", (event) => this.doubleClick(event));
     canvas.addEventListener("keydown", (event) => this.key(event));
@@ -77,6 +79,7 @@ export class GraphView {
     }
     this.outline = outline;
     this.open = open;
+    this.hover(null);
     this.scene = buildScene(outline, open, this.measure, this.memo);
     this.wires = wirePaths(this.scene, () => new Path2D());
     if (before && changed !== undefined) this.hold(changed, before);
@@ -141,7 +144,7 @@ export class GraphView {
     [canvas.width, canvas.height] = [Math.ceil(width * zoom), Math.ceil(height * zoom)];
     const context = canvas.getContext("2d")!;
     const screen = { width: canvas.width, height: canvas.height };
-    drawScene(context, { scene: scene!, wires, camera: { zoom, x: PNG_MARGIN * zoom, y: PNG_MARGIN * zoom }, screen, selected: null, tints, colours: theme() }, 1);
+    drawScene(context, { scene: scene!, wires, camera: { zoom, x: PNG_MARGIN * zoom, y: PNG_MARGIN * zoom }, screen, selected: null, hovered: null, tints, colours: theme() }, 1);
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.globalCompositeOperation = "destination-over";
     context.fillStyle = theme().panel;
@@ -173,8 +176,8 @@ export class GraphView {
     const [pixelWidth, pixelHeight] = [Math.round(width * ratio), Math.round(height * ratio)];
     if (this.canvas.width !== pixelWidth) this.canvas.width = pixelWidth;
     if (this.canvas.height !== pixelHeight) this.canvas.height = pixelHeight;
-    const { scene, wires, camera, screen, selected, tints } = this;
-    drawScene(this.context, { scene, wires, camera, screen, selected, tints, colours: theme() }, ratio);
+    const { scene, wires, camera, screen, selected, hovered, tints } = this;
+    drawScene(this.context, { scene, wires, camera, screen, selected, hovered, tints, colours: theme() }, ratio);
     this.minimap.show(scene, camera, screen, tints);
   }
 
@@ -242,6 +245,7 @@ export class GraphView {
     if (!before) {
       const under = this.boxUnder(event);
       this.canvas.style.cursor = under ? "pointer" : "grab";
+      this.hover(under?.id ?? null);
       return;
     }
     const now = this.place(event);
@@ -252,6 +256,14 @@ export class GraphView {
     if (!other) return this.move(panBy(this.camera, now.x - before.x, now.y - before.y));
     const apart = (point: { x: number; y: number }): number => Math.hypot(point.x - other.x, point.y - other.y) || 1;
     this.move(zoomAt(this.camera, apart(now) / apart(before), (now.x + other.x) / 2, (now.y + other.y) / 2));
+  }
+
+  /** Marks the wires of the box under the pointer, and says what it is. */
+  private hover(id: string | null): void {
+    if (id === this.hovered) return;
+    this.hovered = id;
+    this.canvas.title = id === null ? "" : hintOf(this.outline!.items.get(id)!);
+    this.request();
   }
 
   private pointerUp(event: PointerEvent): void {

@@ -70,6 +70,8 @@ export interface Picture {
   screen: Size;
   colours: Theme;
   selected: string | null;
+  /** The box under the pointer: its wires are marked as those of the chosen one are. */
+  hovered: string | null;
   /** How a measure of training stands on a box, as a colour. */
   tints: ReadonlyMap<string, string> | null;
 }
@@ -202,10 +204,11 @@ function chevron(context: Surface, x: number, y: number, open: boolean, colour: 
   context.stroke();
 }
 
-function drawWires(context: Surface, { wires, camera, colours, selected }: Picture, visible: Visible): void {
+function drawWires(context: Surface, { wires, camera, colours, selected, hovered }: Picture, visible: Visible): void {
   for (const { wire, path, left, top, right, bottom } of wires) {
     if (!visible(left - 4, top - 4, right + 4, bottom + 4)) continue;
-    const isNear = selected !== null && (wire.source === selected || wire.target === selected);
+    const ends = [wire.source, wire.target];
+    const isNear = (selected !== null && ends.includes(selected)) || (hovered !== null && ends.includes(hovered));
     const colour = isNear ? colours.accent : wire.residual ? colours["curve-3"] : colours.faint;
     context.strokeStyle = colour;
     context.lineWidth = isNear ? 2 : wire.residual ? 1.6 : 1.2;

@@ -25,7 +25,7 @@ export function sceneToSvg(scene: Scene, name: string, colours: Theme, tints: Re
   const [width, height] = [scene.width + 2 * MARGIN, scene.height + 2 * MARGIN];
   const surface = new SvgSurface();
   const picture = { scene, wires: wirePaths(scene, () => new SvgPath()), camera: { zoom: 1, x: 0, y: 0 }, screen: scene };
-  drawPicture(surface, { ...picture, colours, selected: null, tints });
+  drawPicture(surface, { ...picture, colours, selected: null, hovered: null, tints });
   const parts = [
     element("title", {}, escaped(name)),
     element("rect", { x: -MARGIN, y: -MARGIN, width, height, fill: colours.panel }),

@@ -1,6 +1,7 @@
 /** The blocks of a spec as a tree in the order of execution, with equal neighbours gathered under one item. */
 import type { Block, Spec } from "../formats/spec";
 import { summary } from "./kinds";
+import { count } from "../run/numbers";
 import { plain } from "./text";
 
 export interface OutlineItem {
@@ -52,6 +53,14 @@ function itemOf(block: Block): OutlineItem {
     id: block.id, kind: block.kind, parent: block.group ?? null, children: [], block,
     title: plain(path || block.kind), detail: className ? plain(className) : summary(block),
   };
+}
+
+/** What a tooltip says of an item: its full name, what it is, the shape of its output and its parameters. */
+export function hintOf({ block, title, detail }: OutlineItem): string {
+  const { shape, paramCount } = block?.params ?? {};
+  const facts = [block?.kind, Array.isArray(shape) && shape.join(" × "), typeof paramCount === "number" && `${count(paramCount)} parameters`];
+  const lines = [block?.label ?? title, detail, facts.filter(Boolean).join(" · ")];
+  return lines.filter(Boolean).map((line) => plain(line, 200)).join("\n");
 }
 
 /** Every block after all blocks inside it. */
