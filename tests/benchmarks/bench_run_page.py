@@ -47,10 +47,16 @@ def model(count):
     return ModelSpec("Bench", blocks, blocks[-1].id)
 
 
+def short(value):
+    """A number with as many digits as float32 has, as ``watch`` writes it."""
+    return float(f"{value:.8g}")
+
+
 def stats(rnd):
-    """Statistics with a histogram, as ``watch`` sends them."""
-    hist = [float(int(rnd.gauss(0, 1) ** 2 * 40_000)) for _ in range(32)]
-    return TensorStats(rnd.gauss(0, 1), rnd.random(), rnd.random() * 5, rnd.random(), 0, 0, None, hist)
+    """Statistics with a histogram of a sample, as ``watch`` sends them."""
+    hist = [int(rnd.gauss(0, 1) ** 2 * 16) for _ in range(32)]
+    numbers = (rnd.gauss(0, 1), rnd.random(), rnd.random() * 5, rnd.random())
+    return TensorStats(*map(short, numbers), 0, 0, None, hist)
 
 
 def frame_texts(count, hist=True):
@@ -64,10 +70,10 @@ def frame_texts(count, hist=True):
                 act=stats(rnd),
                 hidden=stats(rnd) if n % 5 == 3 else None,
                 grad=stats(rnd),
-                weightNorm=rnd.random() * 30,
-                weightGradNorm=rnd.random(),
-                updateRatio=10 ** rnd.uniform(-5, -1),
-                headEntropy=[rnd.random() * 3 for _ in range(8)] if n % 5 == 1 else None,
+                weightNorm=short(rnd.random() * 30),
+                weightGradNorm=short(rnd.random()),
+                updateRatio=short(10 ** rnd.uniform(-5, -1)),
+                headEntropy=[short(rnd.random() * 3) for _ in range(8)] if n % 5 == 1 else None,
             )
             for n in range(count)
         ]
